@@ -1,0 +1,66 @@
+# Everything a developer or CI runs. `make` alone lists the targets.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PROTOS := $(wildcard proto/baton/v1/*.proto)
+PROTOC = $(BIN)/python -m grpc_tools.protoc -I proto $(PROTOS)
+SOURCES := baton engine kernels services tests bench
+
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test verify proto proto-check fmt lint type imports pytest bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Create the environment and install everything into it
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Baton needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[serve,demo,dev]'
+	@touch $@
+
+run: $(STAMP) ## Start Baton on the demo model (Ctrl-C stops it)
+	$(BIN)/baton up
+
+test: verify ## The same as verify: everything CI runs
+
+verify: $(STAMP) proto-check lint type imports pytest ## Run every check and every test
+
+pytest: $(STAMP) ## Run the tests alone; ARGS='-k name' chooses
+	$(BIN)/pytest $(ARGS)
+
+proto: $(STAMP) ## Generate the gRPC stubs from proto/
+	$(PROTOC) --python_out=. --grpc_python_out=. --mypy_out=quiet:. --mypy_grpc_out=quiet:.
+
+proto-check: $(STAMP) ## Check that the committed stubs are those of proto/
+	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT \
+	  && $(PROTOC) --python_out=$$scratch --grpc_python_out=$$scratch \
+	       --mypy_out=quiet:$$scratch --mypy_grpc_out=quiet:$$scratch \
+	  && diff -r -x '__init__.py' -x '__pycache__' "$$scratch/baton/v1" baton/v1 \
+	  || { echo "The stubs in baton/v1 differ from proto/: run 'make proto'."; exit 1; }
+
+fmt: $(STAMP) ## Format the code and sort imports
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix --quiet $(SOURCES)
+
+lint: $(STAMP) ## Check style and formatting
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check --quiet $(SOURCES)
+
+type: $(STAMP) ## Check types
+	$(BIN)/mypy
+
+imports: $(STAMP) ## Check who imports whom
+	$(BIN)/lint-imports
+
+bench: $(STAMP) ## List the benchmarks; each is one command
+	@for file in bench/*.py; do printf '  %-36s %s\n' "$$file" "$$(sed -n '1s/^"""//;1s/"""$$//;1p' $$file)"; done
+
+clean: ## Remove the environment and everything generated but the stubs
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

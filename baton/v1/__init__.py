@@ -1,0 +1,1 @@
+"""Generated stubs of `proto/baton/v1`; `make proto` writes them."""

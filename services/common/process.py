@@ -1,0 +1,47 @@
+"""What every `__main__` does around its service: logging, signals, the ready file."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from services.common.settings import ServiceSettings
+
+Main = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
+"""Runs a service until the event is set, then drains it."""
+
+
+def run(name: str, settings: ServiceSettings, main: Main) -> None:
+    """Runs `main` until SIGTERM or SIGINT, then lets it drain. Exits 1 with one line on OSError."""
+    logging.basicConfig(
+        level=settings.log_level,
+        format=f"%(asctime)s.%(msecs)03d %(levelname)s {name} %(name)s: %(message)s",
+        datefmt="%H:%M:%S",
+        stream=sys.stderr,
+    )
+    try:
+        asyncio.run(_until_signal(main))
+    except OSError as error:
+        logging.getLogger(name).error("%s", error)
+        sys.exit(1)
+
+
+async def _until_signal(main: Main) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await main(stop)
+
+
+def write_ready_file(settings: ServiceSettings, address: str) -> None:
+    """Tells whoever started the process that it serves at `address`."""
+    if settings.ready_file:
+        path = Path(settings.ready_file)
+        partial = path.with_suffix(f".{os.getpid()}")
+        partial.write_text(address)
+        partial.replace(path)

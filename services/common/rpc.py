@@ -1,0 +1,167 @@
+"""gRPC channels and servers as all of Baton's processes have them.
+
+Keepalives notice a peer that vanished; a message may be 16 MiB (KV bytes are never in one).
+`serve` adds health, reflection and the interceptor that turns errors into statuses.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from google.protobuf import message as protobuf
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from grpc_status import rpc_status
+
+from baton import errors
+from services.common.wire import ParseFailure, safe_parser
+
+log = logging.getLogger(__name__)
+
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+_OPTIONS = [
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+_SERVER_OPTIONS = [*_OPTIONS, ("grpc.so_reuseport", 0)]
+_CHANNEL_OPTIONS = [
+    *_OPTIONS,
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.enable_retries", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+Register = Callable[[grpc.aio.Server], None]
+"""Adds one servicer to a server."""
+Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Any]]
+"""Finds the handler of a method."""
+
+
+def channel(address: str) -> grpc.aio.Channel:
+    """A channel to `address` (host:port); the caller closes it."""
+    return grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+
+
+@dataclass(slots=True)
+class RunningServer:
+    """A server that accepts calls; `address` has the port that it got."""
+
+    server: grpc.aio.Server
+    health: health.aio.HealthServicer
+    address: str
+
+    async def set_serving(self, serving: bool) -> None:
+        """Answers health checks accordingly; orchestrators route by it."""
+        states = health_pb2.HealthCheckResponse
+        await self.health.set("", states.SERVING if serving else states.NOT_SERVING)
+
+    async def stop(self, grace: float) -> None:
+        """Refuses new calls, waits `grace` seconds for running ones, then cancels them."""
+        await self.health.enter_graceful_shutdown()
+        await self.server.stop(grace)
+
+
+async def serve(
+    address: str, services: Sequence[Register], service_names: Sequence[str]
+) -> RunningServer:
+    """Starts a server at `address` (port 0 takes a free one).
+
+    Health answers NOT_SERVING until `set_serving(True)`. Raises OSError where the address
+    is taken.
+    """
+    server = grpc.aio.server(interceptors=[ErrorInterceptor()], options=_SERVER_OPTIONS)
+    checks = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+    for register in services:
+        register(server)
+    names = [*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME]
+    reflection.enable_server_reflection(names, server)
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise OSError(f"cannot listen on {address}: is the port taken?") from error
+    await checks.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
+    await server.start()
+    host = address.rsplit(":", 1)[0]
+    return RunningServer(server, checks, f"{host}:{port}")
+
+
+class ErrorInterceptor(grpc.aio.ServerInterceptor):
+    """Turns errors into rich statuses, and messages that can't be parsed into InvalidRequest."""
+
+    async def intercept_service(
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Any:
+        """The method's handler, guarded."""
+        handler: Any = await continuation(handler_call_details)
+        if handler is None or handler.request_streaming:
+            return handler
+        method = handler_call_details.method
+        parser = safe_parser(handler.request_deserializer)
+        if handler.response_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                _guard_stream(handler.unary_stream, method), parser, handler.response_serializer
+            )
+        return grpc.unary_unary_rpc_method_handler(
+            _guard_unary(handler.unary_unary, method), parser, handler.response_serializer
+        )
+
+
+def _guard_unary(behaviour: Callable[..., Any], method: str) -> Callable[..., Any]:
+    async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        try:
+            _reject_unparsed(request)
+            answer = behaviour(request, context)
+            return await answer if inspect.isawaitable(answer) else answer
+        except Exception as error:  # noqa: BLE001 - every failure becomes a status here
+            await _abort(error, context, method)
+
+    return call
+
+
+def _guard_stream(behaviour: Callable[..., Any], method: str) -> Callable[..., Any]:
+    async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+        answers = None
+        try:
+            _reject_unparsed(request)
+            answers = behaviour(request, context)
+            async for answer in answers:
+                yield answer
+        except Exception as error:  # noqa: BLE001 - every failure becomes a status here
+            await _abort(error, context, method)
+        finally:
+            if answers is not None and hasattr(answers, "aclose"):
+                await answers.aclose()
+
+    return call
+
+
+def _reject_unparsed(request: protobuf.Message | ParseFailure) -> None:
+    if isinstance(request, ParseFailure):
+        raise errors.InvalidRequest(request.field, request.problem, reason="MALFORMED_MESSAGE")
+
+
+async def _abort(
+    error: Exception, context: grpc.aio.ServicerContext[Any, Any], method: str
+) -> None:
+    if isinstance(error, grpc.aio.AbortError | asyncio.CancelledError):
+        raise error
+    if isinstance(error, grpc.RpcError):
+        error = errors.from_rpc_error(error)
+    if not isinstance(error, errors.BatonError):
+        log.error("%s failed", method, exc_info=error)
+        error = errors.InternalError(f"{type(error).__name__}: {error}")
+    status = rpc_status.to_status(errors.to_status(error))
+    context.set_trailing_metadata(status.trailing_metadata)
+    await context.abort(status.code, status.details)

@@ -1,0 +1,121 @@
+import grpc
+import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
+
+from baton import errors
+from baton.v1 import inference_pb2, transfer_pb2, transfer_pb2_grpc
+from services.common import rpc
+from services.common.wire import ParseFailure, safe_parser
+
+LOOKUP = "/baton.v1.TransferService/Lookup"
+
+
+class Echo(transfer_pb2_grpc.TransferServiceServicer):
+    async def Lookup(self, request, context):
+        return transfer_pb2.LookupResponse(held=[True] * len(request.names))
+
+
+@pytest.fixture
+async def server():
+    running = await rpc.serve(
+        "127.0.0.1:0",
+        [lambda s: transfer_pb2_grpc.add_TransferServiceServicer_to_server(Echo(), s)],
+        ["baton.v1.TransferService"],
+    )
+    yield running
+    await running.stop(0)
+
+
+async def test_health_follows_what_the_service_says(server):
+    async with rpc.channel(server.address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        check = health_pb2.HealthCheckRequest()
+        before = await health.Check(check, timeout=5)
+        await server.set_serving(True)
+        after = await health.Check(check, timeout=5)
+    assert before.status == health_pb2.HealthCheckResponse.NOT_SERVING
+    assert after.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_reflection_describes_the_service():
+    """Over a synchronous channel, as command-line tools use it."""
+    import asyncio
+    import threading
+
+    started, stop, address = threading.Event(), threading.Event(), []
+
+    async def run():
+        running = await rpc.serve(
+            "127.0.0.1:0",
+            [lambda s: transfer_pb2_grpc.add_TransferServiceServicer_to_server(Echo(), s)],
+            ["baton.v1.TransferService"],
+        )
+        address.append(running.address)
+        started.set()
+        while not stop.is_set():
+            await asyncio.sleep(0.01)
+        await running.stop(0)
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    try:
+        assert started.wait(10)
+        with grpc.insecure_channel(address[0]) as channel:
+            database = ProtoReflectionDescriptorDatabase(channel)
+            assert "baton.v1.TransferService" in database.get_services()
+            service = DescriptorPool(database).FindServiceByName("baton.v1.TransferService")
+            assert "Reserve" in service.methods_by_name
+    finally:
+        stop.set()
+        thread.join(10)
+
+
+async def test_a_taken_port_is_an_os_error_that_names_it(server):
+    with pytest.raises(OSError, match=server.address):
+        await rpc.serve(server.address, [], [])
+
+
+async def test_a_message_that_is_none_blames_the_caller(server):
+    async with rpc.channel(server.address) as channel:
+        raw = channel.unary_unary(LOOKUP)
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await raw(b"\xff\xff\xff", timeout=5)
+        error = errors.from_rpc_error(failed.value)
+        assert type(error) is errors.InvalidRequest
+        assert error.field == "request"
+        answer = await raw(transfer_pb2.LookupRequest(names=[b"x"]).SerializeToString(), timeout=5)
+    assert transfer_pb2.LookupResponse.FromString(answer).held == [True]
+
+
+def with_bad_utf8(message):
+    """The message's bytes with every BAD replaced by bytes that are not UTF-8."""
+    return message.SerializeToString().replace(b"BAD", b"\xc3\x28\xff")
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        (inference_pb2.GenerateRequest(text="BAD"), "text"),
+        (inference_pb2.GenerateRequest(text="good", stop=["fine", "BAD"]), "stop[1]"),
+        (
+            inference_pb2.GenerateRequest(
+                chat=inference_pb2.ChatMessages(
+                    messages=[
+                        inference_pb2.ChatMessage(role="user", content="good"),
+                        inference_pb2.ChatMessage(role="user", content="BAD"),
+                    ]
+                )
+            ),
+            "chat.messages[1].content",
+        ),
+    ],
+)
+def test_invalid_utf8_is_found_in_its_field(message, field):
+    parse = safe_parser(inference_pb2.GenerateRequest.FromString)
+    failure = parse(with_bad_utf8(message))
+    assert failure == ParseFailure(field, "is not valid UTF-8")
+    assert parse(message.SerializeToString()) == message

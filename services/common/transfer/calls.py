@@ -1,0 +1,173 @@
+"""The transfer service's calls in domain types: protobuf messages go no further in.
+
+Every call takes a deadline in seconds and raises the BatonError that the service's status
+stands for. Knows nothing of segments' bytes, retries or attachments' lives.
+"""
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import grpc
+from google.protobuf.duration_pb2 import Duration
+
+from baton import errors
+from baton.naming import BlobName, Incarnation, LeaseId, WorkerId
+from baton.v1 import transfer_pb2, transfer_pb2_grpc
+from services.common.transfer.messages import place_from_proto, place_to_proto
+from services.common.transfer.place import Checksum, Place, SegmentId, Stored
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A written place and the name to bind to it."""
+
+    name: BlobName
+    place: Place
+    checksum: Checksum
+    recompute_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentGrant:
+    """A segment that is ours as long as the attachment lives."""
+
+    path: str
+    segment_id: SegmentId
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Acquired:
+    """One batch of an answer: what can be read now, and what is not held."""
+
+    blobs: tuple[tuple[BlobName, Stored], ...]
+    missing: tuple[BlobName, ...]
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise errors.from_rpc_error(error) from error
+
+
+def _duration(seconds: float) -> Duration:
+    duration = Duration()
+    duration.FromMicroseconds(max(0, int(seconds * 1e6)))
+    return duration
+
+
+class TransferCalls:
+    """Calls over one channel. Safe for concurrent use in one event loop."""
+
+    def __init__(self, channel: grpc.aio.Channel, incarnation: Incarnation) -> None:
+        self._stub: transfer_pb2_grpc.TransferServiceAsyncStub = (
+            transfer_pb2_grpc.TransferServiceStub(channel)
+        )
+        self._incarnation = incarnation
+
+    async def attach(
+        self, worker_id: WorkerId, pid: int, segment_bytes: int
+    ) -> AsyncGenerator[SegmentGrant, None]:
+        """Yields our segment once, then stays open, silent, for the attachment's life."""
+        request = transfer_pb2.AttachRequest(
+            worker_id=worker_id,
+            incarnation=self._incarnation,
+            pid=pid,
+            segment_bytes=segment_bytes,
+        )
+        call = self._stub.Attach(request)
+        try:
+            with _translated():
+                async for answer in call:
+                    yield SegmentGrant(
+                        answer.segment_path, SegmentId(answer.segment_id), answer.segment_bytes
+                    )
+        finally:
+            call.cancel()
+
+    async def reserve(
+        self, sizes: Sequence[int], wait_s: float, deadline_s: float
+    ) -> tuple[Place, ...]:
+        """Places for `sizes` from the first on, as many as there is room for within `wait_s`."""
+        request = transfer_pb2.ReserveRequest(
+            incarnation=self._incarnation, sizes_bytes=sizes, wait=_duration(wait_s)
+        )
+        with _translated():
+            answer = await self._stub.Reserve(request, timeout=deadline_s)
+        return tuple(place_from_proto(place) for place in answer.places)
+
+    async def commit(
+        self, written: Sequence[Written], lease_id: LeaseId, ttl_s: float, deadline_s: float
+    ) -> tuple[bool, ...]:
+        """Binds names; for each whether ours is the place it is bound to."""
+        request = transfer_pb2.CommitRequest(
+            incarnation=self._incarnation, lease_id=lease_id, lease_ttl=_duration(ttl_s)
+        )
+        for blob in written:
+            request.blobs.add(
+                name=blob.name,
+                place=place_to_proto(blob.place),
+                checksum=blob.checksum,
+                recompute=_duration(blob.recompute_seconds),
+            )
+        with _translated():
+            answer = await self._stub.Commit(request, timeout=deadline_s)
+        return tuple(answer.bound)
+
+    async def abandon(self, places: Sequence[Place], deadline_s: float) -> None:
+        """Gives reserved places back."""
+        request = transfer_pb2.AbandonRequest(
+            incarnation=self._incarnation, places=[place_to_proto(place) for place in places]
+        )
+        with _translated():
+            await self._stub.Abandon(request, timeout=deadline_s)
+
+    async def lookup(self, names: Sequence[BlobName], deadline_s: float) -> frozenset[BlobName]:
+        """Those of `names` that are held."""
+        request = transfer_pb2.LookupRequest(names=names)
+        with _translated():
+            answer = await self._stub.Lookup(request, timeout=deadline_s)
+        return frozenset(name for name, held in zip(names, answer.held, strict=True) if held)
+
+    async def acquire(
+        self, names: Sequence[BlobName], lease_id: LeaseId, ttl_s: float, deadline_s: float
+    ) -> AsyncGenerator[Acquired, None]:
+        """Leases blobs and yields where they are, a batch at a time."""
+        request = transfer_pb2.AcquireRequest(
+            names=names, lease_id=lease_id, lease_ttl=_duration(ttl_s)
+        )
+        call = self._stub.Acquire(request, timeout=deadline_s)
+        try:
+            with _translated():
+                async for answer in call:
+                    yield Acquired(
+                        tuple((BlobName(blob.name), _stored(blob)) for blob in answer.blobs),
+                        tuple(BlobName(name) for name in answer.missing),
+                    )
+        finally:
+            call.cancel()
+
+    async def discard(self, name: BlobName, place: Place, deadline_s: float) -> None:
+        """Reports that a blob can't be what was committed."""
+        request = transfer_pb2.DiscardRequest(name=name, place=place_to_proto(place))
+        with _translated():
+            await self._stub.Discard(request, timeout=deadline_s)
+
+    async def renew_lease(self, lease_id: LeaseId, ttl_s: float, deadline_s: float) -> None:
+        """Prolongs a lease. Raises NotFound where it expired."""
+        request = transfer_pb2.RenewLeaseRequest(lease_id=lease_id, lease_ttl=_duration(ttl_s))
+        with _translated():
+            await self._stub.RenewLease(request, timeout=deadline_s)
+
+    async def release_lease(self, lease_id: LeaseId, deadline_s: float) -> None:
+        """Ends a lease; no error where it is gone already."""
+        request = transfer_pb2.ReleaseLeaseRequest(lease_id=lease_id)
+        with _translated():
+            await self._stub.ReleaseLease(request, timeout=deadline_s)
+
+
+def _stored(blob: transfer_pb2.ReadableBlob) -> Stored:
+    return Stored(place_from_proto(blob.place), blob.segment_path, Checksum(blob.checksum))

@@ -1,0 +1,159 @@
+"""Publishes KV blobs to the transfer service and fetches them from it.
+
+Knows bytes, names and leases; no tensors, blocks or requests. All methods belong to one event
+loop. A service that is away, full or slow is never an error after `start`: publishing and
+fetching then return fewer names, within their deadline, and the caller computes instead.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from baton import errors
+from baton.naming import BlobName, Incarnation, LeaseId, WorkerId
+from services.common import rpc
+from services.common.transfer.attachment import Attachment
+from services.common.transfer.background import Background
+from services.common.transfer.blobs import IncomingBlob, OutgoingBlob, TransferStats
+from services.common.transfer.calls import TransferCalls
+from services.common.transfer.copying import CopyThreads
+from services.common.transfer.fetcher import Fetcher
+from services.common.transfer.mapping import ReaderMaps
+from services.common.transfer.publisher import Publisher
+
+__all__ = ["IncomingBlob", "OutgoingBlob", "TransferClient", "TransferStats"]
+
+_STALE_CHECK_PERIOD_S = 1.0
+
+
+class TransferClient:
+    """One worker incarnation's connection to the transfer service of its host."""
+
+    def __init__(
+        self,
+        address: str,
+        worker_id: WorkerId,
+        incarnation: Incarnation,
+        segment_bytes: int,
+        *,
+        lease_ttl_s: float = 6.0,
+        call_deadline_s: float = 2.0,
+        copy_threads: int = 1,
+        copy_cores: frozenset[int] | None = None,
+    ) -> None:
+        """Needs a running loop.
+
+        `lease_ttl_s`: how long a lease lives after each use unless someone renews it.
+        `call_deadline_s`: of each single call to the service, within the caller's deadline.
+        `copy_cores`: where the copy threads may run; None: where the process may.
+        """
+        self._call_deadline_s = call_deadline_s
+        self._stats = TransferStats()
+        self._channel = rpc.channel(address)
+        self._calls = TransferCalls(self._channel, incarnation)
+        self._background = Background()
+        self._copies = CopyThreads(copy_threads, copy_cores)
+        self._maps = ReaderMaps()
+        self._attachment = Attachment(self._calls, worker_id, segment_bytes, self._stats)
+        self._publisher = Publisher(
+            self._calls,
+            self._attachment,
+            self._copies,
+            self._background,
+            self._stats,
+            segment_bytes,
+            lease_ttl_s,
+            call_deadline_s,
+            asyncio.Lock(),
+        )
+        self._fetcher = Fetcher(
+            self._calls, self._maps, self._copies, self._stats, lease_ttl_s, call_deadline_s
+        )
+        self._sweeper: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def start(self, first_attach_s: float = 5.0) -> None:
+        """Attaches, and re-attaches for ever in the background.
+
+        Returns once attached, or after `first_attach_s` with attaching still going on. Raises
+        Exhausted where the host's shared memory is too small (the message says what to change)
+        and other BatonErrors where the service refuses for good; the client is closed then.
+        """
+        self._sweeper = asyncio.create_task(self._drop_stale_maps())
+        try:
+            await self._attachment.start(first_attach_s)
+        except BaseException:
+            await self.close()
+            raise
+
+    @property
+    def attached(self) -> bool:
+        """Whether there is a segment to publish into now."""
+        return self._attachment.segment is not None
+
+    @property
+    def stats(self) -> TransferStats:
+        """A snapshot of the counters."""
+        return replace(self._stats)
+
+    async def lookup(self, names: Sequence[BlobName]) -> frozenset[BlobName]:
+        """Those of `names` that are held now, without leasing them. Empty when unreachable."""
+        try:
+            return await self._calls.lookup(names, self._call_deadline_s)
+        except errors.BatonError:
+            return frozenset()
+
+    async def publish(
+        self, blobs: Sequence[OutgoingBlob], lease_id: LeaseId, deadline_s: float
+    ) -> frozenset[BlobName]:
+        """Makes blobs readable for others, in order, under the lease.
+
+        Returns the names that are held now, ours or someone's before us. What is held already
+        is not copied. Returns fewer when there is no room, the service is away or `deadline_s`
+        (from now) is over. When cancelled, returns only after running copies ended; places
+        reserved and not committed are given back.
+        """
+        return await self._publisher.publish(blobs, lease_id, _after(deadline_s))
+
+    async def fetch(
+        self, blobs: Sequence[IncomingBlob], lease_id: LeaseId, deadline_s: float
+    ) -> frozenset[BlobName]:
+        """Copies held blobs to where they are wanted and checks them.
+
+        Returns the names whose bytes are complete and right. A blob that fails its checksum is
+        reported to the service and not returned. A name may be wanted once. When cancelled,
+        returns only after running copies ended.
+        """
+        return await self._fetcher.fetch(blobs, lease_id, _after(deadline_s))
+
+    async def release_lease(self, lease_id: LeaseId) -> None:
+        """Ends a lease; its blobs become cache. Best effort: a lost one expires by itself."""
+        with suppress(errors.BatonError):
+            await self._calls.release_lease(lease_id, self._call_deadline_s)
+
+    async def close(self) -> None:
+        """Ends calls, unmaps everything. Idempotent; the client can't be started again.
+
+        Callers end their publishing and fetching before.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.wait([self._sweeper])
+        await self._background.close(self._call_deadline_s)
+        await self._attachment.close()
+        await asyncio.to_thread(self._copies.close)
+        self._maps.close()
+        await self._channel.close()
+
+    async def _drop_stale_maps(self) -> None:
+        while True:
+            await asyncio.sleep(_STALE_CHECK_PERIOD_S)
+            self._maps.drop_stale()
+
+
+def _after(seconds: float) -> float:
+    return asyncio.get_running_loop().time() + seconds

@@ -1,0 +1,76 @@
+"""The transfer service put together: store, attachments, server, and the sweep over time."""
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+
+from baton.v1 import transfer_pb2, transfer_pb2_grpc
+from services.common import rpc
+from services.transfer import segments
+from services.transfer.attachments import Attachments
+from services.transfer.liveness import watch_process
+from services.transfer.room import RoomQueue
+from services.transfer.service import TransferServicer
+from services.transfer.settings import TransferSettings
+from services.transfer.store import BlobStore
+
+log = logging.getLogger(__name__)
+
+_SERVICE_NAME = transfer_pb2.DESCRIPTOR.services_by_name["TransferService"].full_name
+_STOP_GRACE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TransferServer:
+    """A running transfer service."""
+
+    server: rpc.RunningServer
+    attachments: Attachments
+    sweeper: asyncio.Task[None]
+
+    @property
+    def address(self) -> str:
+        """host:port, as bound."""
+        return self.server.address
+
+    async def stop(self) -> None:
+        """Ends all calls and removes all segments."""
+        self.attachments.stop()
+        await self.server.stop(_STOP_GRACE_S)
+        self.sweeper.cancel()
+        await asyncio.wait([self.sweeper])
+        await self.attachments.close()
+
+
+async def start(settings: TransferSettings) -> TransferServer:
+    """Cleans up after dead services, then serves.
+
+    Raises OSError where it can't listen, or there is no directory for segments.
+    """
+    if not settings.segment_dir.is_dir():
+        raise FileNotFoundError(f"{settings.segment_dir}, for the segments, is no directory")
+    for path in await asyncio.to_thread(segments.remove_stale, settings.segment_dir):
+        log.info("removed %s, left behind by a dead service", path)
+    store = BlobStore(time.monotonic)
+    room = RoomQueue(store)
+    attachments = Attachments(store, room, settings.segment_dir, watch_process)
+    servicer = TransferServicer(store, room, attachments)
+    server = await rpc.serve(
+        settings.address,
+        [lambda s: transfer_pb2_grpc.add_TransferServiceServicer_to_server(servicer, s)],
+        [_SERVICE_NAME],
+    )
+    await server.set_serving(True)
+    sweeper = asyncio.create_task(_sweep(store, attachments, settings.sweep_period_s))
+    return TransferServer(server, attachments, sweeper)
+
+
+async def _sweep(store: BlobStore, attachments: Attachments, period_s: float) -> None:
+    while True:
+        await asyncio.sleep(period_s)
+        try:
+            store.expire()
+            attachments.sweep()
+        except Exception:
+            log.exception("the sweep failed")

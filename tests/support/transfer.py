@@ -1,0 +1,209 @@
+"""Transfer backends for the contract suite, and transfer services as processes.
+
+A backend is whatever moves blobs between workers: the suite asks it for clients, looks at its
+state, and damages it. To run the suite over another one, write a class like `ShmBackend` and
+add it to `BACKENDS`.
+"""
+
+import asyncio
+import mmap
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import grpc
+
+from baton.naming import BlobName, Incarnation, LeaseId, WorkerId, new_id
+from baton.v1 import transfer_pb2, transfer_pb2_grpc
+from services.common import rpc
+from services.common.transfer.calls import TransferCalls
+from services.common.transfer.client import IncomingBlob, OutgoingBlob, TransferClient
+from services.common.transfer.place import HEADER_BYTES, Place
+from services.transfer import server
+from services.transfer.settings import TransferSettings
+
+Status = transfer_pb2.GetTransferStatusResponse
+LEASE_TTL_S = 6.0
+MIB = 1 << 20
+
+
+class TransferBackend(Protocol):
+    """One host's transfer service and the workers around it."""
+
+    async def start(self) -> None:
+        """Begins to serve."""
+
+    async def client(self, segment_bytes: int = MIB, lease_ttl_s: float = 6.0) -> TransferClient:
+        """An attached client of a new worker."""
+
+    async def status(self) -> Status:
+        """What the service holds, after it checked its integrity."""
+
+    async def corrupt(self, name: BlobName) -> None:
+        """Flips a byte of a held blob's payload."""
+
+    async def make_stale(self, name: BlobName) -> None:
+        """Makes a held blob's place look like one that was reused."""
+
+    def leftovers(self) -> list[str]:
+        """What exists on the host because of this backend."""
+
+    async def stop(self) -> None:
+        """Closes all clients and the service."""
+
+
+class ShmBackend:
+    """Shared memory on one host; service and workers in this process."""
+
+    def __init__(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(dir="/dev/shm", prefix="contract-"))
+        self._clients: list[TransferClient] = []
+        self._server: server.TransferServer | None = None
+
+    async def start(self) -> None:
+        settings = TransferSettings(
+            _cli_parse_args=False, segment_dir=self.directory, sweep_period_s=0.02
+        )
+        self._server = await server.start(settings)
+        self._channel = rpc.channel(self._server.address)
+        self._stub = stub(self._channel)
+        self._calls = TransferCalls(self._channel, Incarnation("observer"))
+
+    async def client(
+        self, segment_bytes: int = MIB, lease_ttl_s: float = LEASE_TTL_S
+    ) -> TransferClient:
+        assert self._server is not None
+        client = make_client(self._server.address, segment_bytes, lease_ttl_s)
+        self._clients.append(client)
+        await client.start()
+        assert client.attached
+        return client
+
+    async def status(self) -> Status:
+        request = transfer_pb2.GetTransferStatusRequest(check_integrity=True)
+        return await self._stub.GetTransferStatus(request, timeout=5)
+
+    async def corrupt(self, name: BlobName) -> None:
+        place, path = await self._where(name)
+        position = place.offset + HEADER_BYTES + place.size // 2
+        patch(path, position, lambda byte: byte ^ 1)
+
+    async def make_stale(self, name: BlobName) -> None:
+        place, path = await self._where(name)
+        patch(path, place.offset + 3, lambda byte: byte ^ 1)
+
+    async def _where(self, name: BlobName) -> tuple[Place, str]:
+        async for answer in self._calls.acquire([name], LeaseId(""), 0, 5):
+            for _, stored in answer.blobs:
+                return stored.place, stored.segment_path
+        raise AssertionError("not held")
+
+    def leftovers(self) -> list[str]:
+        return os.listdir(self.directory) if self.directory.exists() else []
+
+    async def stop(self) -> None:
+        for client in self._clients:
+            await client.close()
+        if self._server is not None:
+            await self._channel.close()
+            await self._server.stop()
+        left = self.leftovers()
+        shutil.rmtree(self.directory)
+        assert left == []
+
+
+BACKENDS: dict[str, Callable[[], TransferBackend]] = {"shm": ShmBackend}
+
+
+def make_client(
+    address: str, segment_bytes: int = MIB, lease_ttl_s: float = LEASE_TTL_S
+) -> TransferClient:
+    """A client of a new worker; the caller starts and closes it."""
+    return TransferClient(
+        address,
+        WorkerId(new_id("worker")),
+        Incarnation(new_id("inc")),
+        segment_bytes,
+        lease_ttl_s=lease_ttl_s,
+    )
+
+
+def stub(channel: grpc.aio.Channel) -> "transfer_pb2_grpc.TransferServiceAsyncStub":
+    """The service's calls, raw."""
+    return transfer_pb2_grpc.TransferServiceStub(channel)
+
+
+def patch(path: str, position: int, change: Callable[[int], int]) -> None:
+    """Changes one byte of a file."""
+    with Path(path).open("r+b") as file, mmap.mmap(file.fileno(), 0) as data:
+        data[position] = change(data[position])
+
+
+class Blobs:
+    """Random blobs, to publish and to compare with."""
+
+    def __init__(self, count: int, size: int) -> None:
+        self.data = {BlobName(os.urandom(16)): os.urandom(size) for _ in range(count)}
+
+    @property
+    def names(self) -> list[BlobName]:
+        return list(self.data)
+
+    def outgoing(self) -> list[OutgoingBlob]:
+        return [OutgoingBlob(name, memoryview(data), 0.1) for name, data in self.data.items()]
+
+    async def fetch(
+        self, client: TransferClient, lease: LeaseId, deadline_s: float = 5.0
+    ) -> frozenset[BlobName]:
+        """Fetches all; asserts that what is said to be right is, and returns its names."""
+        into = {name: bytearray(len(data)) for name, data in self.data.items()}
+        incoming = [IncomingBlob(name, memoryview(buffer)) for name, buffer in into.items()]
+        filled = await client.fetch(incoming, lease, deadline_s)
+        assert filled <= self.data.keys()
+        for name in filled:
+            assert into[name] == self.data[name]
+        return filled
+
+
+async def until(condition: Callable[[], bool], patience_s: float = 5.0) -> None:
+    """Waits until `condition` holds; TimeoutError where it doesn't in time."""
+    async with asyncio.timeout(patience_s):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+class TransferProcess:
+    """A transfer service as a process of its own."""
+
+    def __init__(self, directory: Path, ready: Path, address: str = "127.0.0.1:0") -> None:
+        ready.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "services.transfer"]
+        command += ["--address", address, "--ready-file", str(ready)]
+        command += ["--segment-dir", str(directory), "--sweep-period-s", "0.05"]
+        self.process = subprocess.Popen(command)
+        deadline = time.monotonic() + 30
+        while not ready.exists():
+            assert self.process.poll() is None, "the transfer service ended at its start"
+            assert time.monotonic() < deadline, "the transfer service does not start"
+            time.sleep(0.02)
+        self.address = ready.read_text()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """Ends the process the hard way."""
+        self.process.kill()
+        self.process.wait(10)
+
+    def terminate(self) -> int:
+        """Ends the process as an orchestrator does; returns its exit status."""
+        self.process.terminate()
+        return self.process.wait(10)

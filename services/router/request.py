@@ -1,0 +1,112 @@
+"""What a request is: as it came, as each field was checked, and as a generation to carry out.
+
+Knows no protobuf types and no rules; the rules are `services.router.validation`.
+"""
+
+from dataclasses import dataclass, field
+
+from baton import naming
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLimits:
+    """What the served model allows."""
+
+    name: str
+    vocab_size: int
+    context_tokens: int
+    """Most tokens of prompt and output together."""
+    default_max_tokens: int
+    """max_tokens of requests that set none, before it is cut to the room there is."""
+    max_characters: int
+    """More characters of text than this never fit (`TextModel.max_characters`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextPrompt:
+    """Text to continue."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """A conversation to continue: (role, content), oldest first."""
+
+    messages: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrompt:
+    """Token ids to continue."""
+
+    ids: tuple[int, ...]
+
+
+Prompt = TextPrompt | ChatPrompt | TokenPrompt
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingFields:
+    """Sampling parameters as they came. None: absent."""
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    max_tokens: int | None = None
+    min_tokens: int | None = None
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFields:
+    """A request as it came. Empty strings and None: absent."""
+
+    prompt: Prompt | None
+    request_id: str = ""
+    model: str = ""
+    sampling: SamplingFields = field(default_factory=SamplingFields)
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Sampling parameters with every default filled in."""
+
+    temperature: float
+    top_k: int
+    """0: all tokens."""
+    top_p: float
+    min_p: float
+    seed: int
+    min_tokens: int
+    stop_token_ids: tuple[int, ...]
+    ignore_eos: bool
+    logprobs: int | None
+    """How many of the most probable tokens to report; None: no log probabilities at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRequest:
+    """A request whose fields are each right; whether it fits depends on the prompt's tokens."""
+
+    request_id: naming.RequestId
+    prompt: Prompt
+    sampling: Sampling
+    max_tokens: int | None
+    stop: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A request that can work: what the router carries out."""
+
+    request_id: naming.RequestId
+    prompt_ids: tuple[int, ...]
+    sampling: Sampling
+    max_tokens: int
+    stop: tuple[str, ...]

@@ -1,0 +1,163 @@
+"""A model's tokenizer and chat template, wherever they were read from.
+
+Knows no requests and no limits; `Detokenizer` and `ChatTemplate` do the work.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tokenizers import Tokenizer, processors
+
+from baton import gguf
+from baton.errors import InvalidRequest
+from services.router.text import gguf_tokenizer, huggingface
+from services.router.text.detokenizer import Detokenizer, detokenizer
+from services.router.text.errors import TextModelError
+from services.router.text.pieces import Pieces
+from services.router.text.template import ChatTemplate, Message
+
+_MOST_COMPOSED = 4
+"""Unicode normalization makes at most this many characters one."""
+_KEEPS_LENGTH = ("Replace", "Prepend")
+
+
+class TextModel:
+    """A model's tokenizer and chat template. Immutable; may be used from any thread."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        special_tokens: Mapping[str, str],
+        chat_template: str | None = None,
+    ) -> None:
+        """`special_tokens` by name, such as bos_token.
+
+        Raises TextModelError where the tokenizer's decoder is not supported.
+        """
+        self._tokenizer = tokenizer
+        self._template = (
+            None if chat_template is None else ChatTemplate(chat_template, special_tokens)
+        )
+        added = tokenizer.get_added_tokens_decoder()
+        self._pieces = Pieces(
+            tokenizer, skipped={index for index, token in added.items() if token.special}
+        )
+        longest = max(map(len, tokenizer.get_vocab()), default=1)
+        self._characters_a_token = longest * _most_composed(tokenizer)
+
+    @classmethod
+    def load(cls, path: Path) -> "TextModel":
+        """Loads from a Hugging Face directory (tokenizer.json) or a GGUF file.
+
+        Takes up to a few seconds. Raises TextModelError, which names the file.
+        """
+        if path.is_dir():
+            return cls._from_directory(path)
+        if not path.is_file():
+            raise TextModelError(f"{path} does not exist")
+        if not gguf.is_gguf(path):
+            raise TextModelError(f"{path} is neither a directory nor a GGUF file")
+        return cls._from_gguf(path)
+
+    @classmethod
+    def _from_directory(cls, path: Path) -> "TextModel":
+        found = huggingface.read(path)
+        if found.add_bos is not None:
+            _add_ends(found.tokenizer, found.special_tokens, found.add_bos, bool(found.add_eos))
+        try:
+            return cls(found.tokenizer, found.special_tokens, found.chat_template)
+        except TextModelError as error:
+            raise TextModelError(f"{path / 'tokenizer.json'}: {error}") from None
+
+    @classmethod
+    def _from_gguf(cls, path: Path) -> "TextModel":
+        try:
+            metadata = gguf.read_header(path).metadata
+            found = gguf_tokenizer.build(metadata)
+        except gguf.GGUFError as error:
+            raise TextModelError(str(error)) from None
+        except TextModelError as error:
+            raise TextModelError(f"{path}: {error}") from None
+        _add_ends(found.tokenizer, found.special_tokens, found.add_bos, found.add_eos)
+        return cls(found.tokenizer, found.special_tokens, metadata.get("tokenizer.chat_template"))
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the model has a chat template; without one `encode_chat` refuses."""
+        return self._template is not None
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`, with special tokens as the model's tokenizer adds them.
+
+        The text of a special token becomes that token. Releases the interpreter lock; run it
+        in a thread where the text is long.
+        """
+        return self._encode(text, add_special_tokens=True)
+
+    def render_chat(self, messages: Sequence[tuple[str, str]]) -> str:
+        """The conversation (role, content) as the template writes it, ready for an answer.
+
+        Raises InvalidRequest("chat") where there is no template or the template refuses.
+        """
+        if self._template is None:
+            raise InvalidRequest(
+                "chat",
+                "the model has no chat template: send text or token ids",
+                reason="NO_CHAT_TEMPLATE",
+            )
+        return self._template.render([Message(*message) for message in messages])
+
+    def encode_chat(self, messages: Sequence[tuple[str, str]]) -> list[int]:
+        """Token ids of `render_chat`; no special tokens but those that the template writes.
+
+        Raises as `render_chat` does. Run it in a thread where the messages are long.
+        """
+        return self._encode(self.render_chat(messages), add_special_tokens=False)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of `ids` at once, special tokens skipped."""
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def detokenizer(self, prompt_ids: Sequence[int]) -> Detokenizer:
+        """A new stream's detokenizer; what it returns continues the prompt."""
+        return detokenizer(self._pieces, prompt_ids)
+
+    def max_characters(self, context_tokens: int) -> int:
+        """How long a text may be to be worth tokenizing for `context_tokens`.
+
+        No longer text has few enough tokens, even if all were the vocabulary's longest.
+        (Characters count that a tokenizer drops or takes together as one unknown token.)
+        """
+        return context_tokens * self._characters_a_token
+
+    def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        # `encode` would hold the interpreter lock; the batch call does not.
+        [encoding] = self._tokenizer.encode_batch_fast(
+            [text], add_special_tokens=add_special_tokens
+        )
+        return list(encoding.ids)
+
+
+def _add_ends(
+    tokenizer: Tokenizer, special_tokens: Mapping[str, str], add_bos: bool, add_eos: bool
+) -> None:
+    """Makes `tokenizer` add bos and eos as told, as far as it has them."""
+    bos = special_tokens.get("bos_token") if add_bos else None
+    eos = special_tokens.get("eos_token") if add_eos else None
+    ends = {text: tokenizer.token_to_id(text) for text in (bos, eos) if text is not None}
+    pattern = ["$A", *([eos] if eos is not None else [])]
+    if bos is not None:
+        pattern.insert(0, bos)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=pattern, special_tokens=list(ends.items())
+    )
+
+
+def _most_composed(tokenizer: Tokenizer) -> int:
+    """How many characters of text the tokenizer's normalizer may make one."""
+    if tokenizer.normalizer is None:
+        return 1
+    config = json.loads(tokenizer.normalizer.__getstate__())
+    steps = config.get("normalizers", [config])
+    return 1 if all(step["type"] in _KEEPS_LENGTH for step in steps) else _MOST_COMPOSED

@@ -1,0 +1,160 @@
+"""`baton status`: the processes of a running Baton, what they hold and what they did."""
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from baton import errors
+from baton._calls import DEFAULT_ADDRESS
+from baton.cli.plain import fail, plain_errors
+from baton.cli.wire_json import to_json
+from baton.client import Client
+from baton.local.options import format_bytes
+from baton.local.paths import RunDir
+from baton.local.state import Phase, State
+from baton.v1 import inference_pb2, worker_pb2
+
+_ROLES = {
+    worker_pb2.WORKER_ROLE_PREFILL: "prefill",
+    worker_pb2.WORKER_ROLE_DECODE: "decode",
+}
+
+
+@plain_errors
+def status(
+    address: Annotated[str, typer.Option(help="host:port of a router.")] = DEFAULT_ADDRESS,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Check the integrity of every process's structures.")
+    ] = False,
+) -> None:
+    """Show the processes of a running Baton, what they hold and what they did."""
+    with Client(address) as client:
+        try:
+            fleet = client.fleet(check_integrity=check)
+        except errors.Unavailable as error:
+            if error.reason != "UNREACHABLE":
+                raise
+            fail(_not_running(address))
+    if as_json:
+        typer.echo(json.dumps(to_json(fleet), indent=2))
+    else:
+        _show(fleet, address)
+    if broken := problems(fleet):
+        fail("; ".join(broken))
+
+
+def _not_running(address: str) -> str:
+    port = address.rpartition(":")[2]
+    state = State.read(RunDir.of_port(int(port))) if port.isdecimal() else None
+    if state is not None and state.supervisor.alive():
+        doing = "starting" if state.phase is Phase.STARTING else state.phase
+        return f"Baton at {address} is {doing} (pid {state.supervisor.pid}), and does not answer"
+    return f"Baton is not running at {address}. `baton up` starts it"
+
+
+def problems(fleet: inference_pb2.GetFleetResponse) -> list[str]:
+    """What is wrong with a fleet, one line each."""
+    found = [f"{one.record.worker_id}: {one.error}" for one in fleet.workers if one.error]
+    found += [f"transfer {one.address}: {one.error}" for one in fleet.transfers if one.error]
+    if not fleet.queue.redis_available:
+        found.append("Redis does not answer")
+    return found
+
+
+def _show(fleet: inference_pb2.GetFleetResponse, address: str) -> None:
+    # A pipe has no width: as wide as it takes, so that nothing is cut.
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    console.print(_processes(fleet, address))
+    console.print(_work(fleet))
+    for transfer in fleet.transfers:
+        if transfer.HasField("status"):
+            has = transfer.status
+            used = sum(segment.used_bytes for segment in has.segments)
+            size = sum(segment.size_bytes for segment in has.segments)
+            console.print(
+                f"transfer {transfer.address}: {has.blobs} blobs ({has.leased_blobs} leased), "
+                f"{has.leases} leases, {has.reservations} reservations, "
+                f"{format_bytes(used)} of {format_bytes(size)} used, "
+                f"{has.committed_blobs} committed, {has.acquired_blobs} given out, "
+                f"{has.evicted_blobs} evicted, {has.corrupt_blobs} corrupt",
+                highlight=False,
+            )
+    queue, router = fleet.queue, fleet.router
+    console.print(
+        f"queue: {queue.waiting} waiting, {queue.turns} turns, {queue.claims} claims\n"
+        f"requests: {router.running_requests} running, {router.completed_requests} completed, "
+        f"{router.cancelled_requests} cancelled, {router.failed_requests} failed, "
+        f"{router.retried_legs} retried",
+        highlight=False,
+    )
+
+
+def _processes(fleet: inference_pb2.GetFleetResponse, address: str) -> Table:
+    table = Table("process", "role", "pid", "address", "health", "memory", box=None)
+    router = fleet.router
+    table.add_row(
+        router.router_id,
+        "router",
+        str(router.pid),
+        address,
+        "ok",
+        format_bytes(router.resident_bytes),
+    )
+    for worker in fleet.workers:
+        record = worker.record
+        table.add_row(
+            record.worker_id,
+            _ROLES.get(record.role, "?"),
+            str(record.pid),
+            record.address,
+            _health(worker),
+            format_bytes(worker.status.resident_bytes) if worker.HasField("status") else "",
+        )
+    for transfer in fleet.transfers:
+        pid = str(transfer.status.pid) if transfer.HasField("status") else ""
+        health = transfer.error or ("ok" if pid else "no answer")
+        table.add_row("transfer", "transfer", pid, transfer.address, health, "")
+    redis = "ok" if fleet.queue.redis_available else "no answer"
+    table.add_row("redis", "redis", "", "", redis, "")
+    return table
+
+
+def _health(worker: inference_pb2.FleetWorker) -> str:
+    if worker.error:
+        return worker.error
+    if not worker.HasField("status"):
+        return "no answer"
+    return "draining" if worker.record.draining else "ok"
+
+
+def _work(fleet: inference_pb2.GetFleetResponse) -> Table:
+    table = Table(
+        "worker", "running", "waiting", "blocks used/cached/total", "steps", "prefilled",
+        "sampled", "cached", "published", "fetched", box=None,
+    )  # fmt: skip
+    for worker in fleet.workers:
+        if not worker.HasField("status"):
+            continue
+        has = worker.status
+        blocks = ", ".join(
+            f"{group.name} {group.used_blocks}/{group.cached_blocks}/{group.total_blocks}"
+            for group in has.kv_groups
+        )
+        counts = (
+            has.steps, has.prefilled_tokens, has.sampled_tokens, has.cached_tokens,
+            has.published_blobs, has.fetched_blobs,
+        )  # fmt: skip
+        table.add_row(
+            worker.record.worker_id,
+            str(has.running_sequences),
+            str(has.waiting_sequences),
+            blocks,
+            *map(str, counts),
+        )
+    return table

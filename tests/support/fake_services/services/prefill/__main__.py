@@ -1,0 +1,5 @@
+"""A fake prefill process."""
+
+from services.fake import run
+
+run("prefill")

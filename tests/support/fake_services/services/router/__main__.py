@@ -1,0 +1,5 @@
+"""A fake router process."""
+
+from services.fake import run
+
+run("router")

@@ -1,0 +1,5 @@
+"""A fake transfer process."""
+
+from services.fake import run
+
+run("transfer")

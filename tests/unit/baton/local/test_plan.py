@@ -1,0 +1,133 @@
+"""What `baton up` starts, from its options alone."""
+
+import itertools
+from pathlib import Path
+
+from baton.local.model import ServedModel
+from baton.local.options import UpOptions
+from baton.local.plan import free_port, make_plan, share_cores
+from baton.local.state import Kind
+from services.decode.settings import DecodeSettings
+from services.prefill.settings import PrefillSettings
+from services.router.settings import RouterSettings
+from services.transfer.settings import TransferSettings
+
+MODEL = ServedModel(Path("/models/tiny"), "tiny")
+
+
+def plan_of(cores=(0, 1), valkey=Path("/bin/valkey"), **options):
+    ports = itertools.count(20_000)
+    options = UpOptions(directory=Path("/run/b"), **options)
+    return make_plan(options, MODEL, valkey=valkey, cores=cores, free_port=lambda: next(ports))
+
+
+def flag(spec, name):
+    (found,) = [part for part in spec.command if part.startswith(f"--{name}=")] or [None]
+    return found and found.partition("=")[2]
+
+
+def by_name(plan):
+    return {spec.name: spec for spec in plan.specs}
+
+
+def test_the_default_is_one_of_each():
+    specs = by_name(plan_of())
+    assert list(specs) == ["valkey", "transfer", "prefill-0", "decode-0", "router"]
+    assert specs["router"].address == "127.0.0.1:7600"
+    assert "services.router" in specs["router"].command
+    assert flag(specs["router"], "model") == "/models/tiny"
+    assert flag(specs["router"], "model-name") == "tiny"
+    for name in ("prefill-0", "decode-0"):
+        worker = specs[name]
+        assert f"services.{worker.kind}" in worker.command
+        assert flag(worker, "transfer") == specs["transfer"].address
+        assert flag(worker, "redis") == specs["valkey"].address == "unix:///run/b/valkey.sock"
+        assert flag(worker, "worker-id") == name
+        assert flag(worker, "fleet") == flag(specs["router"], "fleet")
+        assert flag(worker, "dtype") == "bfloat16"
+    assert len({spec.address for spec in specs.values()}) == len(specs)
+
+
+def test_the_services_understand_their_flags():
+    settings = {
+        Kind.TRANSFER: TransferSettings,
+        Kind.PREFILL: PrefillSettings,
+        Kind.DECODE: DecodeSettings,
+        Kind.ROUTER: RouterSettings,
+    }
+    for aggregated in (False, True):
+        plan = plan_of(aggregated=aggregated, prefill=1, dtype="float32", grpc_port=7601)
+        understood = {}
+        for spec in plan.specs[1:]:
+            arguments = spec.command[spec.command.index(f"services.{spec.kind}") + 1 :]
+            understood[spec.kind] = found = settings[spec.kind](_cli_parse_args=list(arguments))
+            assert found.address == spec.address
+            assert found.ready_file == str(spec.ready_file)
+            named = {part.partition("=")[0][2:].replace("-", "_") for part in arguments}
+            assert named <= found.model_fields_set
+        assert understood[Kind.ROUTER].aggregated is aggregated
+        assert understood[Kind.DECODE].core_set == {1}
+        assert understood[Kind.PREFILL].served_name == "tiny"
+
+
+def test_aggregated_has_no_prefill_worker_unless_asked():
+    specs = by_name(plan_of(aggregated=True))
+    assert "prefill-0" not in specs
+    assert "--aggregated" in specs["router"].command
+    assert "prefill-0" in by_name(plan_of(aggregated=True, prefill=1))
+    assert "--aggregated" not in by_name(plan_of())["router"].command
+
+
+def test_a_redis_of_ones_own_needs_no_valkey():
+    specs = by_name(plan_of(valkey=None, redis="redis://there/0", fleet="mine"))
+    assert "valkey" not in specs
+    assert flag(specs["decode-0"], "redis") == "redis://there/0"
+    assert flag(specs["decode-0"], "fleet") == flag(specs["router"], "fleet") == "mine"
+
+
+def test_two_ports_are_two_fleets():
+    one, two = (by_name(plan_of(grpc_port=port))["router"] for port in (7600, 7601))
+    assert flag(one, "fleet") != flag(two, "fleet")
+
+
+def test_cores_are_shared_out_only_when_there_are_enough():
+    assert share_cores(2, 2, [3, 4, 5, 6, 7]) == [(3, 4), (5, 6)]
+    assert share_cores(2, 2, [3, 4, 5]) == [(), ()]
+    specs = by_name(plan_of(cores=(4, 5), decode=1))
+    assert flag(specs["prefill-0"], "cores") == "4"
+    assert flag(specs["decode-0"], "cores") == "5"
+    assert flag(by_name(plan_of(cores=(4, 5), decode=2))["decode-1"], "cores") is None
+
+
+def test_threads_are_the_share_of_the_cores_and_at_least_one():
+    assert plan_of(cores=range(8)).threads == 4
+    assert plan_of(cores=range(8), decode=3).threads == 2
+    assert plan_of(cores=(0,), decode=3).threads == 1
+    plan = plan_of(cores=range(8), threads=3)
+    assert plan.threads == 3
+    assert plan.cores == {"prefill-0": (0, 1, 2), "decode-0": (3, 4, 5)}
+    assert flag(by_name(plan)["decode-0"], "threads") == "3"
+
+
+def test_further_flags_reach_their_service_alone():
+    flags = ("router:--max-waiting=4", "worker:--max-sequences=2", "decode:--fetch-seconds=1")
+    specs = by_name(plan_of(service_flags=flags))
+    assert flag(specs["router"], "max-waiting") == "4"
+    assert flag(specs["prefill-0"], "max-sequences") == "2"
+    assert flag(specs["decode-0"], "max-sequences") == "2"
+    assert flag(specs["decode-0"], "fetch-seconds") == "1"
+    assert flag(specs["prefill-0"], "fetch-seconds") is None
+    assert flag(specs["transfer"], "max-sequences") is None
+
+
+def test_a_long_path_leaves_no_room_for_a_socket_so_a_port_is_taken():
+    options = UpOptions(directory=Path("/run") / ("x" * 100))
+    plan = make_plan(options, MODEL, valkey=Path("/v"), cores=(0,), free_port=lambda: 20_001)
+    valkey = by_name(plan)["valkey"]
+    assert valkey.kind is Kind.VALKEY
+    assert valkey.address == "redis://127.0.0.1:20001"
+    assert "unixsocket" not in " ".join(valkey.command)
+
+
+def test_free_ports_can_be_listened_on():
+    assert 20_000 <= free_port() < 32_000

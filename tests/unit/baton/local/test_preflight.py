@@ -1,0 +1,68 @@
+"""What is found before anything starts, in words."""
+
+import os
+import socket
+
+import pytest
+
+from baton.local import preflight
+from baton.local.options import UpOptions
+from baton.local.plan import free_port
+from baton.local.problem import Problem
+from tests.support.fake_router import FakeRouter
+
+
+def test_a_free_port_is_fine():
+    preflight.check_port(UpOptions(grpc_port=free_port()))
+
+
+def test_a_port_taken_by_a_baton_names_its_model():
+    with FakeRouter() as router:
+        port = int(router.address.rpartition(":")[2])
+        with pytest.raises(Problem, match=f"port {port} is taken by a Baton that serves tiny"):
+            preflight.check_port(UpOptions(grpc_port=port))
+
+
+def test_a_port_taken_by_something_else():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(Problem, match=r"taken by another program.*--grpc-port"):
+            preflight.check_port(UpOptions(grpc_port=port))
+
+
+def test_an_address_that_is_not_ours():
+    with pytest.raises(Problem, match=r"cannot listen on 192.0.2.1"):
+        preflight.check_port(UpOptions(host="192.0.2.1", grpc_port=free_port()))
+
+
+def test_shared_memory_that_is_too_small_says_how_much(tmp_path):
+    found = os.statvfs(tmp_path)
+    available = found.f_bavail * found.f_frsize
+    preflight.check_shared_memory(UpOptions(segment_bytes=4096), tmp_path)
+    with pytest.raises(Problem, match=r"2 workers .* need .* are free.*--shared-memory"):
+        preflight.check_shared_memory(UpOptions(segment_bytes=available), tmp_path)
+
+
+def test_without_a_shared_memory_directory_there_is_nothing_to_check(tmp_path):
+    preflight.check_shared_memory(UpOptions(segment_bytes=2**60), tmp_path / "none")
+
+
+def test_missing_packages_are_named():
+    preflight.check_packages(("json",))
+    with pytest.raises(Problem, match=r"no_such_package.*baton-serve\[serve\]"):
+        preflight.check_packages(("json", "no_such_package"))
+
+
+def test_what_serving_needs_is_installed_here():
+    preflight.check_packages()
+    assert os.access(preflight.find_valkey(), os.X_OK)
+
+
+def test_a_redis_that_does_not_answer():
+    with pytest.raises(Problem, match=r"no Redis answers at redis://127.0.0.1"):
+        preflight.check_redis(f"redis://127.0.0.1:{free_port()}/0")
+
+
+def test_a_url_that_is_none():
+    with pytest.raises(Problem, match="elephant://x is not a URL"):
+        preflight.check_redis("elephant://x")

@@ -1,0 +1,317 @@
+"""Both clients against a scripted router, over real gRPC."""
+
+import asyncio
+import gc
+import socket
+import threading
+import time
+
+import pytest
+
+from baton import errors, events
+from baton.client import AsyncClient, Client, Message
+from baton.v1 import inference_pb2, sampling_pb2
+from tests.support.fake_router import FakeRouter, completed, delta, two_tokens
+
+SOON = 5.0
+
+
+def endless(release: threading.Event):
+    """One token, then nothing until the test ends."""
+
+    def script(request):
+        yield delta("a", 1)
+        release.wait(30)
+
+    return script
+
+
+@pytest.fixture
+def hanging():
+    release = threading.Event()
+    with FakeRouter(endless(release)) as router:
+        yield router
+        release.set()
+
+
+def test_events_in_order_and_typed():
+    with FakeRouter() as router, Client(router.address) as client:
+        seen = list(client.generate("hi", seed=9, request_id="r-1"))
+    assert seen[0] == events.Delta("Hello", (events.Token(7),))
+    assert seen[1] == events.Delta(" sea", (events.Token(8),))
+    assert seen[2] == events.Completed(
+        finish_reason=events.FinishReason.STOP,
+        stop_string=None,
+        usage=events.Usage(5, 2, 1),
+        timings=events.Timings(0.5, 0.0, 0.0, None, 2.0, "prefill-0", "", 0, 0),
+        request_id="r-1",
+        seed=9,
+    )
+    assert len(seen) == 3
+
+
+def test_the_server_sees_a_finished_call_and_no_cancel():
+    with FakeRouter() as router, Client(router.address) as client:
+        with client.generate("hi") as stream:
+            for event in stream:
+                if isinstance(event, events.Completed):
+                    break
+        assert router.finished.wait(SOON)
+        assert not router.cancelled.is_set()
+
+
+def test_complete_adds_up():
+    with FakeRouter() as router, Client(router.address) as client:
+        whole = client.complete("hi")
+    assert whole.text == "Hello sea"
+    assert whole.token_ids == (7, 8)
+    assert whole.finish_reason == "stop"
+    assert whole.usage.completion_tokens == 2
+
+
+def test_logprobs_and_stop_string():
+    def script(request):
+        top = [sampling_pb2.TokenLogprob(token_id=3, logprob=-0.25)]
+        token = sampling_pb2.SampledToken(token_id=3, logprob=-0.25, top_logprobs=top)
+        yield delta("x", token)
+        yield completed(
+            request,
+            stop_string="END",
+            finish_reason=sampling_pb2.FINISH_REASON_LENGTH,
+        )
+
+    with FakeRouter(script) as router, Client(router.address) as client:
+        first, last = client.generate("hi", logprobs=1)
+    assert first.tokens == (events.Token(3, -0.25, (events.TokenLogprob(3, -0.25),)),)
+    assert last.stop_string == "END"
+    assert last.finish_reason is events.FinishReason.LENGTH
+
+
+def test_an_event_kind_of_a_newer_router_is_skipped():
+    def script(request):
+        yield inference_pb2.GenerateResponse()
+        yield from two_tokens(request)
+
+    with FakeRouter(script) as router, Client(router.address) as client:
+        assert client.complete("hi").text == "Hello sea"
+
+
+def test_a_stream_without_completion_is_an_error():
+    def script(request):
+        yield delta("a", 1)
+
+    with FakeRouter(script) as router, Client(router.address) as client:
+        stream = client.generate("hi")
+        next(stream)
+        with pytest.raises(errors.InternalError, match="without a completion"):
+            next(stream)
+        assert list(stream) == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.InvalidRequest("sampling.top_p", "must be above 0"),
+        errors.Exhausted("full", retry_after=1.5),
+        errors.NotFound("no such model"),
+        errors.Unavailable("draining", reason="DRAINING"),
+    ],
+)
+def test_errors_arrive_whole(error):
+    def script(request):
+        yield delta("a", 1)
+        raise error
+
+    with FakeRouter(script) as router, Client(router.address) as client:
+        stream = client.generate("hi")
+        next(stream)
+        with pytest.raises(type(error)) as raised:
+            next(stream)
+    assert raised.value.message == error.message
+    assert raised.value.field == error.field
+    assert raised.value.retry_after == error.retry_after
+    assert raised.value.reason == error.reason
+
+
+def test_nothing_there_is_unavailable_and_says_where():
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{holder.getsockname()[1]}"
+        with Client(address) as client, pytest.raises(errors.Unavailable, match=address) as raised:
+            client.complete("hi")
+    assert raised.value.reason == "UNREACHABLE"
+
+
+@pytest.mark.parametrize("where", ["client", "call"])
+def test_deadlines(hanging, where):
+    with Client(hanging.address, timeout=0.2 if where == "client" else None) as client:
+        options = {"timeout": 0.2} if where == "call" else {}
+        with pytest.raises(errors.DeadlineExceeded):
+            client.complete("hi", **options)
+    assert hanging.cancelled.wait(SOON)
+
+
+def test_closing_cancels_at_once(hanging):
+    with Client(hanging.address) as client:
+        stream = client.generate("hi")
+        next(stream)
+        stream.close()
+        assert hanging.cancelled.wait(SOON)
+        assert list(stream) == []
+
+
+def test_dropping_a_stream_cancels_it(hanging):
+    with Client(hanging.address) as client:
+        for _ in client.generate("hi"):
+            break
+        gc.collect()
+        assert hanging.cancelled.wait(SOON)
+
+
+def test_closing_from_another_thread_interrupts_the_iteration(hanging):
+    with Client(hanging.address) as client:
+        stream = client.generate("hi")
+        next(stream)
+        closer = threading.Timer(0.1, stream.close)
+        closer.start()
+        with pytest.raises(errors.Cancelled):
+            next(stream)
+        closer.join()
+
+
+def test_closing_the_client_cancels(hanging):
+    with Client(hanging.address) as client:
+        stream = client.generate("hi")
+        next(stream)
+    assert hanging.cancelled.wait(SOON)
+    with pytest.raises(errors.Cancelled):
+        next(stream)
+
+
+def test_one_client_serves_many_threads():
+    results: list[str] = []
+
+    def work(client):
+        results.append(client.complete("hi").text)
+
+    with FakeRouter() as router, Client(router.address) as client:
+        threads = [threading.Thread(target=work, args=(client,)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert results == ["Hello sea"] * 8
+
+
+def test_model_and_fleet():
+    with FakeRouter() as router, Client(router.address) as client:
+        router.fleet.queue.waiting = 3
+        assert client.model() == events.Model("tiny", 300, 512, frozenset({1, 2}), True, 64)
+        assert client.fleet(check_integrity=True).queue.waiting == 3
+        client.fleet()
+        assert router.checked == [True, False]
+
+
+def test_a_client_finds_a_router_that_came_back():
+    with FakeRouter() as router, Client(router.address) as client:
+        client.complete("hi")
+        address = router.address
+        router.__exit__()
+        with pytest.raises(errors.Unavailable):
+            client.complete("hi")
+        with FakeRouter(address=address):
+            deadline = time.monotonic() + SOON
+            while True:
+                try:
+                    client.complete("hi")
+                    break
+                except errors.Unavailable:
+                    assert time.monotonic() < deadline, "never found it again"
+                    time.sleep(0.05)
+
+
+async def test_async_events_and_complete():
+    with FakeRouter() as router:
+        async with AsyncClient(router.address) as client:
+            seen = [event async for event in client.generate([1, 2, 3])]
+            assert [type(event) for event in seen] == [events.Delta, events.Delta, events.Completed]
+            whole = await client.complete([Message("user", "hi")])
+            assert whole.text == "Hello sea"
+            assert (await client.model()).name == "tiny"
+            assert (await client.fleet()).queue.waiting == 0
+        assert list(router.requests[0].token_ids.ids) == [1, 2, 3]
+        assert router.requests[1].chat.messages[0].content == "hi"
+
+
+async def test_async_errors():
+    def script(request):
+        raise errors.InvalidRequest("text", "is empty")
+        yield
+
+    with FakeRouter(script) as router:
+        async with AsyncClient(router.address) as client:
+            with pytest.raises(errors.InvalidRequest) as raised:
+                await client.complete("")
+    assert raised.value.field == "text"
+
+
+async def test_async_cancelling_the_task_cancels_at_once(hanging):
+    async with AsyncClient(hanging.address) as client:
+        task = asyncio.create_task(client.complete("hi"))
+        while not hanging.requests:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.to_thread(hanging.cancelled.wait, SOON)
+
+
+async def test_async_closing_cancels_at_once(hanging):
+    async with AsyncClient(hanging.address) as client:
+        stream = client.generate("hi")
+        await anext(stream)
+        await stream.aclose()
+        assert await asyncio.to_thread(hanging.cancelled.wait, SOON)
+        assert [event async for event in stream] == []
+
+
+async def test_async_breaking_out_cancels(hanging):
+    async with AsyncClient(hanging.address) as client:
+        async for _ in client.generate("hi"):
+            break
+        assert await asyncio.to_thread(hanging.cancelled.wait, SOON)
+
+
+async def test_async_closing_from_another_task_interrupts_the_iteration(hanging):
+    async with AsyncClient(hanging.address) as client:
+        stream = client.generate("hi")
+        await anext(stream)
+        waiting = asyncio.create_task(anext(stream))
+        await asyncio.sleep(0.05)
+        await stream.aclose()
+        with pytest.raises(errors.Cancelled):
+            await waiting
+
+
+async def test_async_deadline(hanging):
+    async with AsyncClient(hanging.address, timeout=0.2) as client:
+        with pytest.raises(errors.DeadlineExceeded):
+            await client.complete("hi")
+
+
+async def test_async_server_sees_no_cancel_after_a_completion():
+    with FakeRouter() as router:
+        async with AsyncClient(router.address) as client, client.generate("hi") as stream:
+            async for event in stream:
+                if isinstance(event, events.Completed):
+                    break
+        assert await asyncio.to_thread(router.finished.wait, SOON)
+        assert not router.cancelled.is_set()
+
+
+async def test_async_many_streams_at_once():
+    with FakeRouter() as router:
+        async with AsyncClient(router.address) as client:
+            whole = await asyncio.gather(*(client.complete("hi") for _ in range(8)))
+    assert [one.text for one in whole] == ["Hello sea"] * 8

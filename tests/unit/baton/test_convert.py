@@ -1,0 +1,112 @@
+"""What reaches the wire, and what is refused before it."""
+
+import numpy as np
+import pytest
+
+from baton import errors
+from baton._convert import Message, to_request, to_timeout
+
+
+def test_nothing_given_means_nothing_set():
+    request = to_request("hi", {"max_tokens": None, "stop": None, "timeout": 3.0})
+    assert request.text == "hi"
+    assert not any(
+        request.sampling.HasField(name)
+        for name in ("max_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "logprobs")
+    )
+    assert not request.stop
+    assert request.request_id == request.model == ""
+
+
+def test_everything_given_arrives():
+    request = to_request(
+        "hi",
+        {
+            "max_tokens": 3, "min_tokens": 1, "temperature": 0, "top_k": 4, "top_p": 0.5,
+            "min_p": 0.25, "seed": 2**64 - 1, "stop": ["a", "b"], "stop_token_ids": (7, 8),
+            "ignore_eos": True, "logprobs": 0, "request_id": "r", "model": "m",
+        },
+    )  # fmt: skip
+    sampling = request.sampling
+    assert (sampling.max_tokens, sampling.min_tokens, sampling.top_k) == (3, 1, 4)
+    assert (sampling.temperature, sampling.top_p, sampling.min_p) == (0.0, 0.5, 0.25)
+    assert sampling.HasField("temperature")
+    assert sampling.HasField("logprobs")
+    assert sampling.seed == 2**64 - 1
+    assert list(sampling.stop_token_ids) == [7, 8]
+    assert sampling.ignore_eos
+    assert list(request.stop) == ["a", "b"]
+    assert (request.request_id, request.model) == ("r", "m")
+
+
+def test_prompts():
+    assert list(to_request([1, 2], {}).token_ids.ids) == [1, 2]
+    assert list(to_request(np.array([1, 2]), {}).token_ids.ids) == [1, 2]
+    assert to_request([], {}).WhichOneof("input") == "token_ids"
+    assert to_request("", {}).WhichOneof("input") == "text"
+    for message in (Message("user", "hi"), ("user", "hi"), {"role": "user", "content": "hi"}):
+        chat = to_request([message], {}).chat
+        assert (chat.messages[0].role, chat.messages[0].content) == ("user", "hi")
+
+
+def test_one_stop_string_needs_no_list():
+    assert list(to_request("hi", {"stop": "END"}).stop) == ["END"]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "argument"),
+    [
+        (5, {}, "prompt"),
+        (None, {}, "prompt"),
+        (b"hi", {}, "prompt"),
+        ([1, "2"], {}, "prompt[1]"),
+        ([1.5], {}, "prompt[0]"),
+        ([True], {}, "prompt[0]"),
+        ([{"role": "user"}], {}, "prompt[0]"),
+        ([("user", "hi"), "no"], {}, "prompt[1]"),
+        ([("user", 7)], {}, "prompt[0].content"),
+        ("hi", {"max_tokens": "3"}, "max_tokens"),
+        ("hi", {"max_tokens": 3.0}, "max_tokens"),
+        ("hi", {"max_tokens": True}, "max_tokens"),
+        ("hi", {"temperature": "hot"}, "temperature"),
+        ("hi", {"ignore_eos": 1}, "ignore_eos"),
+        ("hi", {"stop": [7]}, "stop[0]"),
+        ("hi", {"stop": 7}, "stop"),
+        ("hi", {"stop_token_ids": [1, None]}, "stop_token_ids[1]"),
+        ("hi", {"request_id": 7}, "request_id"),
+        ("hi", {"max_new_tokens": 7}, "max_new_tokens"),
+    ],
+)
+def test_wrong_types_name_the_argument(prompt, options, argument):
+    with pytest.raises(TypeError) as raised:
+        to_request(prompt, options)
+    named = str(raised.value)
+    assert named.startswith((f"{argument}:", f"unknown argument '{argument}'"))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "field"),
+    [
+        ([1, -1], {}, "token_ids.ids[1]"),
+        ([2**32], {}, "token_ids.ids[0]"),
+        ("\ud800", {}, "text"),
+        ([("user", "\ud800")], {}, "chat.messages[0].content"),
+        ("hi", {"max_tokens": -1}, "sampling.max_tokens"),
+        ("hi", {"top_k": 2**32}, "sampling.top_k"),
+        ("hi", {"seed": 2**64}, "sampling.seed"),
+        ("hi", {"stop_token_ids": [-5]}, "sampling.stop_token_ids[0]"),
+        ("hi", {"stop": ["a", "\ud800"]}, "stop[1]"),
+    ],
+)
+def test_what_the_wire_cannot_carry_names_the_field(prompt, options, field):
+    with pytest.raises(errors.InvalidRequest) as raised:
+        to_request(prompt, options)
+    assert raised.value.field == field
+
+
+def test_timeouts():
+    assert to_timeout(None) is None
+    assert to_timeout(2) == 2.0
+    for wrong in ("2", True):
+        with pytest.raises(TypeError, match="timeout"):
+            to_timeout(wrong)

@@ -7,7 +7,8 @@ Keepalives notice a peer that vanished; a message may be 16 MiB (KV bytes are ne
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,19 +131,17 @@ def _guard_unary(behaviour: Callable[..., Any], method: str) -> Callable[..., An
     return call
 
 
-def _guard_stream(behaviour: Callable[..., Any], method: str) -> Callable[..., Any]:
-    async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
-        answers = None
+def _guard_stream(behaviour: Callable[..., AsyncGenerator[Any, None]], method: str) -> Any:
+    # A coroutine that writes, not a generator: gRPC leaves a generator that waits in a yield to
+    # the garbage collector when the client cancels; this one closes it at once.
+    async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         try:
             _reject_unparsed(request)
-            answers = behaviour(request, context)
-            async for answer in answers:
-                yield answer
+            async with aclosing(behaviour(request, context)) as answers:
+                async for answer in answers:
+                    await context.write(answer)
         except Exception as error:  # noqa: BLE001 - every failure becomes a status here
             await _abort(error, context, method)
-        finally:
-            if answers is not None and hasattr(answers, "aclose"):
-                await answers.aclose()
 
     return call
 

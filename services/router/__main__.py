@@ -1,0 +1,120 @@
+"""`python -m services.router`: one router process. Wires its parts and nothing else."""
+
+import asyncio
+import contextlib
+import logging
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+
+from baton import naming
+from baton.v1 import inference_pb2_grpc
+from services.common import process, rpc
+from services.common.fleet.store import FleetStore, RouterId
+from services.router.background import Background
+from services.router.channels import Channels
+from services.router.dispatch import DispatchConfig, Dispatcher
+from services.router.fleet import FleetView
+from services.router.generation import Generator
+from services.router.intake import Intake
+from services.router.leases import GrpcLeaseTransport, LeaseKeeper
+from services.router.legs import Legs
+from services.router.register import Register
+from services.router.retry import Retries, RetryLimits
+from services.router.service import SERVICE_NAME, InferenceService
+from services.router.settings import RouterSettings
+from services.router.status import FleetStatus
+from services.router.text import TextModel, TextModelError
+
+log = logging.getLogger("services.router")
+
+_POLL_S = 0.1
+_STOP_S = 1.0
+"""For calls that remain after the grace, and for those of the fleet's status."""
+
+
+async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
+    """Serves until `stop`, then finishes what runs."""
+    text = await _load_text(settings)
+    router_id = RouterId(settings.router_id or naming.new_id("router"))
+    async with AsyncExitStack() as open_parts:
+        closing = open_parts.push_async_callback
+        store = FleetStore(settings.redis, settings.fleet)
+        closing(store.close)
+        fleet = FleetView(store)
+        closing(fleet.close)
+        dispatcher = Dispatcher(store, fleet, router_id, _dispatch_config(settings))
+        closing(dispatcher.close)
+        background = Background()
+        channels = Channels(background)
+        closing(channels.close)
+        leases = LeaseKeeper(GrpcLeaseTransport(channels), background, settings.lease_ttl_s)
+        closing(leases.close)
+        closing(background.settled)
+
+        register = Register(settings.max_running)
+        intake = Intake(text, fleet, settings.model_name, settings.default_max_tokens)
+        legs = Legs(channels, settings.prefill_timeout_s, settings.decode_stall_s)
+        retries = Retries(_retry_limits(settings))
+        generator = Generator(
+            intake, register, dispatcher, fleet, legs, leases, retries, background
+        )
+        status = FleetStatus(router_id, channels, fleet, dispatcher, register, leases)
+        service = InferenceService(generator, intake, status)
+        server = await rpc.serve(
+            settings.address,
+            [partial(inference_pb2_grpc.add_InferenceServiceServicer_to_server, service)],
+            [SERVICE_NAME],
+        )
+        closing(server.stop, _STOP_S)
+
+        leases.start()
+        await fleet.start()
+        await dispatcher.start()
+        await _redis_answered(fleet, settings.redis_wait_s)
+        await server.set_serving(True)
+        process.write_ready_file(settings, settings.advertise or server.address)
+        log.info("%s serves at %s", router_id, server.address)
+        await stop.wait()
+
+        await server.set_serving(False)
+        if not await register.close(settings.grace_s):
+            log.warning("%d requests did not end in time", register.running)
+
+
+async def _load_text(settings: RouterSettings) -> TextModel:
+    try:
+        return await asyncio.to_thread(TextModel.load, Path(settings.model))
+    except TextModelError as error:
+        raise OSError(str(error)) from error
+
+
+async def _redis_answered(fleet: FleetView, patience_s: float) -> None:
+    """Returns once Redis was seen, or after `patience_s`: workers may register later."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(patience_s):
+            while fleet.snapshot is None:
+                await asyncio.sleep(_POLL_S)
+                await fleet.refresh()
+
+
+def _dispatch_config(settings: RouterSettings) -> DispatchConfig:
+    return DispatchConfig(aggregated=settings.aggregated, max_waiting=settings.max_waiting)
+
+
+def _retry_limits(settings: RouterSettings) -> RetryLimits:
+    return RetryLimits(
+        prefill_attempts=settings.prefill_attempts,
+        decode_attempts=settings.decode_attempts,
+        ratio=settings.retry_ratio,
+    )
+
+
+def main() -> None:
+    """The process's entry point."""
+    settings = RouterSettings()
+    process.run("router", settings, partial(serve, settings))
+
+
+if __name__ == "__main__":
+    main()

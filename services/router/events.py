@@ -1,0 +1,75 @@
+"""What a request's stream consists of, inside the router."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from baton.naming import RequestId, WorkerId
+
+
+class FinishReason(Enum):
+    """Why an output ended."""
+
+    STOP = "stop"
+    """An end token, a stop token or a stop string."""
+    LENGTH = "length"
+    """max_tokens were generated."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampledToken:
+    """A token and how probable the model found it, where that was asked for."""
+
+    token_id: int
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()
+    """The most probable tokens and their log probabilities, the most probable first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """More output. A token's text may come in a later delta than the token."""
+
+    text: str
+    tokens: tuple[SampledToken, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUsage:
+    """Tokens of a request."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    """Prompt tokens that no one had to compute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds that a request took, and where; `queue` and `prefill` add up to the third."""
+
+    queue: float
+    prefill: float
+    time_to_first_token: float
+    handoff_gap: float | None
+    """From the first token to the second; None where no handoff lay between them."""
+    total: float
+    prefill_worker: WorkerId | None
+    decode_worker: WorkerId | None
+    prefill_attempts: int
+    decode_attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The end of the output."""
+
+    finish_reason: FinishReason
+    stop_string: str | None
+    usage: TokenUsage
+    timings: Timings
+    request_id: RequestId
+    seed: int
+
+
+Event = Delta | Completed
+"""Any number of deltas, then one `Completed`."""

@@ -1,0 +1,120 @@
+"""From a client's fields to a generation that can work: checked, tokenized, complete.
+
+Nothing of the fleet is spent here. Knows no protobuf and no workers, only the limits that
+the fleet has in common.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from baton import errors
+from baton.policy import fleet
+from services.router.ending import Ending
+from services.router.output import Output, TokenText
+from services.router.text import Message
+from services.router.validation import (
+    ChatPrompt,
+    Generation,
+    ModelLimits,
+    Prompt,
+    RequestFields,
+    TextPrompt,
+    TokenPrompt,
+    check_prompt,
+    check_request,
+)
+
+_RETRY_AFTER_S = 1.0
+
+
+class Tokenizer(Protocol):
+    """What intake needs of `services.router.text.TextModel`."""
+
+    @property
+    def has_chat_template(self) -> bool: ...
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def encode_chat(self, messages: Sequence[Message]) -> list[int]: ...
+
+    def detokenizer(self, prompt_ids: Sequence[int]) -> TokenText: ...
+
+    def max_characters(self, context_tokens: int) -> int: ...
+
+
+class Fleet(Protocol):
+    """What intake needs of `services.router.fleet.FleetView`."""
+
+    def model(self) -> fleet.ModelLimits | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """The model as clients see it."""
+
+    limits: ModelLimits
+    eos_token_ids: frozenset[int]
+    has_chat_template: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A generation to carry out, and what turns its tokens into output."""
+
+    generation: Generation
+    ending: Ending
+    output: Output
+
+
+class Intake:
+    """Accepts requests for the one model that is served."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, fleet_view: Fleet, model_name: str, default_max_tokens: int
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._fleet = fleet_view
+        self._model_name = model_name
+        self._default_max_tokens = default_max_tokens
+        self._known: fleet.ModelLimits | None = None
+
+    def model(self) -> ServedModel:
+        """The model; Unavailable as long as no worker has ever told what it serves.
+
+        Its limits stay known while all workers are away: whoever waits for one may be lucky.
+        """
+        self._known = known = self._fleet.model() or self._known
+        if known is None:
+            raise errors.Unavailable(
+                "no worker serves the model yet", reason="NO_WORKER", retry_after=_RETRY_AFTER_S
+            )
+        limits = ModelLimits(
+            name=self._model_name or known.name,
+            vocab_size=known.vocab_size,
+            context_tokens=known.context_tokens,
+            default_max_tokens=self._default_max_tokens,
+            max_characters=self._tokenizer.max_characters(known.context_tokens),
+        )
+        return ServedModel(limits, known.eos_token_ids, self._tokenizer.has_chat_template)
+
+    async def accept(self, fields: RequestFields) -> Accepted:
+        """Raises InvalidRequest naming the field, NotFound for another model, Unavailable."""
+        model = self.model()
+        checked = check_request(fields, model.limits)
+        prompt_ids = await self._tokenize(checked.prompt)
+        generation = check_prompt(checked, prompt_ids, model.limits)
+        ending = Ending.of(generation, model.eos_token_ids)
+        detokenizer = self._tokenizer.detokenizer(generation.prompt_ids)
+        return Accepted(generation, ending, Output(detokenizer, generation.stop, ending))
+
+    async def _tokenize(self, prompt: Prompt) -> Sequence[int]:
+        match prompt:
+            case TextPrompt(text):
+                return await asyncio.to_thread(self._tokenizer.encode, text)
+            case ChatPrompt(messages):
+                said = [Message(role, content) for role, content in messages]
+                return await asyncio.to_thread(self._tokenizer.encode_chat, said)
+            case TokenPrompt(ids):
+                return ids

@@ -1,0 +1,125 @@
+"""Keeps handoffs' blobs held in transfer services until someone has fetched them.
+
+A lease comes to life when a prefill worker commits its first blobs under it, and ends when it
+is released or nobody renewed it for its time to live. So neither renewing one that is not
+there nor losing one is an error: a decode worker computes what it cannot fetch.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from baton import naming
+from baton.naming import LeaseId
+from baton.v1 import transfer_pb2, transfer_pb2_grpc
+from services.router.background import Background
+from services.router.channels import Channels
+from services.router.retry import Pause
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A lease and the transfer service (host:port) that it is on."""
+
+    lease_id: LeaseId
+    address: str
+
+
+class LeaseTransport(Protocol):
+    """How leases are renewed and released. Both may raise anything: nothing depends on them."""
+
+    async def renew(self, lease: Lease, ttl_s: float, timeout_s: float) -> None: ...
+
+    def release(self, lease: Lease, timeout_s: float) -> Coroutine[Any, Any, None]: ...
+
+
+class LeaseKeeper:
+    """The leases that this router's requests depend on. Not thread-safe."""
+
+    def __init__(
+        self,
+        transport: LeaseTransport,
+        background: Background,
+        ttl_s: float,
+        pause: Pause = asyncio.sleep,
+    ) -> None:
+        self._transport = transport
+        self._background = background
+        self._ttl_s = ttl_s
+        self._period_s = ttl_s / 3
+        self._pause = pause
+        self._held: set[Lease] = set()
+        self._renewing: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Renews in the background, three times within each time to live."""
+        self._renewing = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Stops renewing; what is still held expires."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.wait({self._renewing})
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def new(self, address: str) -> Lease:
+        """A lease with a name of its own, held from now on."""
+        lease = Lease(LeaseId(naming.new_id("lease")), address)
+        self._held.add(lease)
+        return lease
+
+    def hold(self, lease: Lease) -> None:
+        """Renews `lease` until it is released; holding it again changes nothing."""
+        self._held.add(lease)
+
+    def release(self, lease: Lease) -> None:
+        """Ends `lease` in the background; nothing happens when it is not held."""
+        if lease in self._held:
+            self._held.remove(lease)
+            release = self._transport.release(lease, self._period_s)
+            self._background.spawn(release, f"release {lease.lease_id} at {lease.address}")
+
+    async def renew_all(self) -> None:
+        """Renews every held lease once, all at a time."""
+        await asyncio.gather(*(self._renew(lease) for lease in tuple(self._held)))
+
+    async def _run(self) -> None:
+        while True:
+            await self._pause(self._period_s)
+            await self.renew_all()
+
+    async def _renew(self, lease: Lease) -> None:
+        if lease not in self._held:
+            return
+        try:
+            await self._transport.renew(lease, self._ttl_s, self._period_s)
+        except Exception as error:  # noqa: BLE001 - the other leases must go on
+            log.debug("%s was not renewed at %s: %s", lease.lease_id, lease.address, error)
+
+
+class GrpcLeaseTransport:
+    """Renews and releases at the transfer services."""
+
+    def __init__(self, channels: Channels) -> None:
+        self._channels = channels
+
+    async def renew(self, lease: Lease, ttl_s: float, timeout_s: float) -> None:
+        request = transfer_pb2.RenewLeaseRequest(lease_id=lease.lease_id)
+        request.lease_ttl.FromNanoseconds(int(ttl_s * 1e9))
+        with self._channels.use(lease.address) as channel:
+            await transfer_pb2_grpc.TransferServiceStub(channel).RenewLease(
+                request, timeout=timeout_s
+            )
+
+    async def release(self, lease: Lease, timeout_s: float) -> None:
+        request = transfer_pb2.ReleaseLeaseRequest(lease_id=lease.lease_id)
+        with self._channels.use(lease.address) as channel:
+            await transfer_pb2_grpc.TransferServiceStub(channel).ReleaseLease(
+                request, timeout=timeout_s
+            )

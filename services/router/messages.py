@@ -1,0 +1,169 @@
+"""Protobuf messages to the router's values and back. Pure functions, used at its doors only."""
+
+from google.protobuf.duration_pb2 import Duration
+
+from baton.v1 import inference_pb2, sampling_pb2, worker_pb2
+from services.router.events import Completed, Delta, Event, FinishReason, SampledToken, Timings
+from services.router.intake import ServedModel
+from services.router.validation import (
+    ChatPrompt,
+    Generation,
+    Prompt,
+    RequestFields,
+    SamplingFields,
+    TextPrompt,
+    TokenPrompt,
+)
+
+_REASON_TO_WIRE = {
+    FinishReason.STOP: sampling_pb2.FINISH_REASON_STOP,
+    FinishReason.LENGTH: sampling_pb2.FINISH_REASON_LENGTH,
+}
+_REASON_FROM_WIRE = {wire: reason for reason, wire in _REASON_TO_WIRE.items()}
+
+
+def request_fields(message: inference_pb2.GenerateRequest) -> RequestFields:
+    """A client's request as it came; nothing is checked yet."""
+    return RequestFields(
+        prompt=_prompt(message),
+        request_id=message.request_id,
+        model=message.model,
+        sampling=_sampling_fields(message.sampling),
+        stop=tuple(message.stop),
+    )
+
+
+def response(event: Event) -> inference_pb2.GenerateResponse:
+    """An event for the client."""
+    if isinstance(event, Delta):
+        delta = inference_pb2.GenerateDelta(
+            text=event.text, tokens=[sampled_token_message(token) for token in event.tokens]
+        )
+        return inference_pb2.GenerateResponse(delta=delta)
+    return inference_pb2.GenerateResponse(completed=_completed(event))
+
+
+def sampling_message(generation: Generation) -> sampling_pb2.SamplingParams:
+    """Sampling parameters for workers: everything is said, nothing left to their defaults."""
+    sampling = generation.sampling
+    return sampling_pb2.SamplingParams(
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        min_p=sampling.min_p,
+        seed=sampling.seed,
+        max_tokens=generation.max_tokens,
+        min_tokens=sampling.min_tokens,
+        stop_token_ids=sampling.stop_token_ids,
+        ignore_eos=sampling.ignore_eos,
+        logprobs=sampling.logprobs,
+    )
+
+
+def sampled_token(message: sampling_pb2.SampledToken) -> SampledToken:
+    """A token that a worker sampled."""
+    if not message.HasField("logprob"):
+        return SampledToken(message.token_id)
+    top = tuple((entry.token_id, entry.logprob) for entry in message.top_logprobs)
+    return SampledToken(message.token_id, message.logprob, top)
+
+
+def sampled_token_message(token: SampledToken) -> sampling_pb2.SampledToken:
+    """The inverse of `sampled_token`."""
+    if token.logprob is None:
+        return sampling_pb2.SampledToken(token_id=token.token_id)
+    top = [
+        sampling_pb2.TokenLogprob(token_id=token_id, logprob=logprob)
+        for token_id, logprob in token.top
+    ]
+    return sampling_pb2.SampledToken(
+        token_id=token.token_id, logprob=token.logprob, top_logprobs=top
+    )
+
+
+def finish_reason(wire: sampling_pb2.FinishReason.ValueType) -> FinishReason | None:
+    """None where the sequence goes on."""
+    return _REASON_FROM_WIRE.get(wire)
+
+
+def finish_reason_message(reason: FinishReason) -> sampling_pb2.FinishReason.ValueType:
+    """The inverse of `finish_reason`."""
+    return _REASON_TO_WIRE[reason]
+
+
+def _prompt(message: inference_pb2.GenerateRequest) -> Prompt | None:
+    match message.WhichOneof("input"):
+        case "text":
+            return TextPrompt(message.text)
+        case "chat":
+            return ChatPrompt(tuple((said.role, said.content) for said in message.chat.messages))
+        case "token_ids":
+            return TokenPrompt(tuple(message.token_ids.ids))
+    return None
+
+
+def _sampling_fields(message: sampling_pb2.SamplingParams) -> SamplingFields:
+    optional = {
+        name: getattr(message, name) if message.HasField(name) else None  # type: ignore[arg-type]
+        for name in _OPTIONAL_SAMPLING
+    }
+    return SamplingFields(
+        **optional, stop_token_ids=tuple(message.stop_token_ids), ignore_eos=message.ignore_eos
+    )
+
+
+_OPTIONAL_SAMPLING = (
+    "temperature", "top_k", "top_p", "min_p", "seed", "max_tokens", "min_tokens", "logprobs",
+)  # fmt: skip
+
+
+def _completed(event: Completed) -> inference_pb2.GenerateCompleted:
+    return inference_pb2.GenerateCompleted(
+        finish_reason=finish_reason_message(event.finish_reason),
+        stop_string=event.stop_string,
+        usage=inference_pb2.Usage(
+            prompt_tokens=event.usage.prompt_tokens,
+            completion_tokens=event.usage.completion_tokens,
+            cached_tokens=event.usage.cached_tokens,
+        ),
+        timings=_timings(event.timings),
+        request_id=event.request_id,
+        seed=event.seed,
+    )
+
+
+def _timings(timings: Timings) -> inference_pb2.Timings:
+    gap = timings.handoff_gap
+    return inference_pb2.Timings(
+        queue=duration(timings.queue),
+        prefill=duration(timings.prefill),
+        time_to_first_token=duration(timings.time_to_first_token),
+        handoff_gap=None if gap is None else duration(gap),
+        total=duration(timings.total),
+        prefill_worker=timings.prefill_worker or "",
+        decode_worker=timings.decode_worker or "",
+        prefill_attempts=timings.prefill_attempts,
+        decode_attempts=timings.decode_attempts,
+    )
+
+
+def duration(seconds: float) -> Duration:
+    """Seconds as a message."""
+    message = Duration()
+    message.FromNanoseconds(round(seconds * 1e9))
+    return message
+
+
+def model_response(model: ServedModel) -> inference_pb2.GetModelResponse:
+    """The model as clients are told of it."""
+    limits = worker_pb2.ModelLimits(
+        name=model.limits.name,
+        vocab_size=model.limits.vocab_size,
+        context_tokens=model.limits.context_tokens,
+        eos_token_ids=sorted(model.eos_token_ids),
+    )
+    return inference_pb2.GetModelResponse(
+        model=limits,
+        has_chat_template=model.has_chat_template,
+        default_max_tokens=model.limits.default_max_tokens,
+    )

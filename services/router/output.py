@@ -1,0 +1,67 @@
+"""Tokens to text, up to the first stop string.
+
+Knows no workers: whether tokens come from a prefill or a decode worker, and how often the
+stream was resumed, can't be seen here, so a stop string across a handoff is like any other.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from services.router.ending import Ending
+from services.router.events import Delta, SampledToken
+from services.router.text import StopMatcher
+
+
+class TokenText(Protocol):
+    """Turns token ids into text; `services.router.text.Detokenizer` is one."""
+
+    def push(self, token_id: int) -> str: ...
+
+    def finish(self) -> str: ...
+
+
+class Output:
+    """One request's output so far. Not thread-safe."""
+
+    def __init__(self, detokenizer: TokenText, stops: Sequence[str], ending: Ending) -> None:
+        self._detokenizer = detokenizer
+        self._stops = stops
+        self._matcher = StopMatcher(stops)
+        self._ending = ending
+        self._tokens = 0
+        self._held = ""
+
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended the output; None while none did."""
+        return self._matcher.matched
+
+    def push(self, tokens: Sequence[SampledToken]) -> Delta:
+        """Takes the tokens of a step; the text is what can be shown by now."""
+        text = "".join([self._text_of(token) for token in tokens])
+        return Delta(text, tuple(tokens))
+
+    def finish(self) -> str:
+        """The rest of the text, once no token will come."""
+        if self.stop_string is not None:
+            return ""
+        return self._search(self._detokenizer.finish()) + self._matcher.finish()
+
+    def _text_of(self, token: SampledToken) -> str:
+        index = self._tokens
+        self._tokens += 1
+        if self.stop_string is not None or self._ending.is_end(token, index):
+            return ""
+        piece = self._detokenizer.push(token.token_id)
+        return self._search(piece) if piece else ""
+
+    def _search(self, piece: str) -> str:
+        """Passes text through the stop strings. One that is complete before it may end the
+        output is text like any other, and the search begins again behind it."""
+        held = self._held + piece
+        shown = self._matcher.push(piece)
+        self._held = held[len(shown) :]
+        if self.stop_string is None or self._ending.may_end(self._tokens - 1):
+            return shown
+        self._matcher, self._held = StopMatcher(self._stops), ""
+        return held

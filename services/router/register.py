@@ -1,0 +1,93 @@
+"""The requests in progress: how many there are, and how earlier ones ended.
+
+Knows nothing of what a request does.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from baton import errors
+
+_RETRY_AFTER_S = 1.0
+
+
+@dataclass(slots=True)
+class Counters:
+    """What happened since the start."""
+
+    completed: int = 0
+    cancelled: int = 0
+    failed: int = 0
+    retried_legs: int = 0
+
+
+class Register:
+    """Lets at most `most` requests run at a time, and none once it is closed. Not thread-safe."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._running = 0
+        self._open = True
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.counters = Counters()
+
+    @property
+    def running(self) -> int:
+        """Requests in progress."""
+        return self._running
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """A request runs inside the block; how the block ends is counted.
+
+        Raises Exhausted where too many run, Unavailable once closed.
+        """
+        try:
+            self._check_admission()
+            self._enter()
+            try:
+                yield
+            finally:
+                self._leave()
+        except (asyncio.CancelledError, GeneratorExit):
+            self.counters.cancelled += 1
+            raise
+        except BaseException:
+            self.counters.failed += 1
+            raise
+        self.counters.completed += 1
+
+    async def close(self, grace_s: float) -> bool:
+        """Lets nobody in any more, and waits for those inside. False when the grace was too short.
+
+        Closing again is possible.
+        """
+        self._open = False
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _check_admission(self) -> None:
+        if not self._open:
+            raise errors.Unavailable("the router is shutting down", reason="DRAINING")
+        if self._running >= self._most:
+            raise errors.Exhausted(
+                f"{self._running} requests are in progress, and no more are taken",
+                reason="TOO_MANY_REQUESTS",
+                retry_after=_RETRY_AFTER_S,
+            )
+
+    def _enter(self) -> None:
+        self._running += 1
+        self._idle.clear()
+
+    def _leave(self) -> None:
+        self._running -= 1
+        if self._running == 0:
+            self._idle.set()

@@ -1,0 +1,322 @@
+"""The router's neighbours, faked at their seams: a dispatcher, workers' legs, transfer services.
+
+They keep books like the real ones, so that a test can ask what a request still holds, and each
+of their awaits is a window in which a test can stop time (`Windows`).
+"""
+
+import asyncio
+from contextlib import aclosing
+
+from baton import errors
+from baton.naming import Incarnation, WorkerId
+from baton.policy.fleet import ModelLimits, Role, Usage, Worker
+from services.router.background import Background
+from services.router.deadline import Deadline
+from services.router.dispatch import Placement
+from services.router.events import Completed, FinishReason, SampledToken
+from services.router.generation import Generator
+from services.router.intake import Intake
+from services.router.leases import LeaseKeeper
+from services.router.legs import Finished, Handoff, Prefilled, Started, Tokens
+from services.router.register import Register
+from services.router.retry import Retries, RetryLimits
+from services.router.validation import RequestFields, SamplingFields, TextPrompt
+
+EOS = 0
+LIMITS = ModelLimits("letters", vocab_size=0x110000, context_tokens=256, eos_token_ids={EOS})
+
+
+def worker(role, number=0, *, incarnation="1", layout="layout-a", address="127.0.0.1:1"):
+    """A worker with room."""
+    room = Usage(100, 100_000)
+    return Worker(
+        worker_id=WorkerId(f"{role.value}-{number}"),
+        incarnation=Incarnation(incarnation),
+        role=role,
+        address=address,
+        transfer_address=f"transfer-of-{role.value}-{number}",
+        layout_fingerprint=layout,
+        model=LIMITS,
+        capacity=room,
+        running=Usage(0, 0),
+        taken=frozenset(),
+        draining=False,
+        pid=1,
+    )
+
+
+class Windows:
+    """Numbers every await of the fakes; the one that a test chose never returns."""
+
+    def __init__(self, stop_at=None):
+        self.stop_at = stop_at
+        self.names = []
+        self.reached = asyncio.Event()
+
+    async def at(self, name):
+        self.names.append(name)
+        if len(self.names) - 1 == self.stop_at:
+            self.reached.set()
+            await asyncio.Event().wait()
+        await asyncio.sleep(0)
+
+
+class Letters:
+    """A tokenizer whose token ids are code points."""
+
+    has_chat_template = True
+
+    def encode(self, text):
+        return [ord(character) for character in text]
+
+    def encode_chat(self, messages):
+        return self.encode("".join(f"{role}:{content};" for role, content in messages))
+
+    def max_characters(self, context_tokens):
+        return context_tokens
+
+    def detokenizer(self, _prompt_ids):
+        return LetterText()
+
+
+class LetterText:
+    """Text of code points; `~` stands for a token whose text comes with the next one."""
+
+    def __init__(self):
+        self._held = ""
+
+    def push(self, token_id):
+        text = self._held + chr(token_id)
+        self._held = text if text.endswith("~") else ""
+        return "" if self._held else text
+
+    def finish(self):
+        held, self._held = self._held, ""
+        return held
+
+
+class FakeFleet:
+    """Knows the model, and hears of failures."""
+
+    def __init__(self):
+        self.limits = LIMITS
+        self.failures = []
+        self.successes = []
+
+    def model(self):
+        return self.limits
+
+    def report_failure(self, worker_id, _incarnation):
+        self.failures.append(worker_id)
+
+    def report_success(self, worker_id, _incarnation):
+        self.successes.append(worker_id)
+
+
+class FakeDispatcher:
+    """Gives the least excluded worker of each role, and remembers what is claimed."""
+
+    def __init__(self, windows, prefill=2, decode=3, decode_layout="layout-a"):
+        self.windows = windows
+        self.prefill = [worker(Role.PREFILL, i) for i in range(prefill)]
+        self.decode = [worker(Role.DECODE, i, layout=decode_layout) for i in range(decode)]
+        self.held = {}
+        self.queued = set()
+        self.demands = []
+        self.excluded = []
+
+    async def turn(self, demand, *, waited_s, exclude):
+        assert waited_s >= 0
+        prefill = self._claim(demand, self.prefill, exclude) if self.prefill else None
+        decode = self._claim(demand, self.decode, exclude)
+        await self._wait(demand, "turn")
+        return Placement(prefill, decode)
+
+    async def claim_decode(self, demand, exclude, fingerprint):
+        assert fingerprint in (None, "layout-a")
+        chosen = self._claim(demand, self.decode, exclude)
+        await self._wait(demand, "claim_decode")
+        return chosen
+
+    async def release(self, request_id, worker_id=None):
+        if worker_id is None:
+            await self.windows.at("release")
+        held = self.held.get(request_id, set())
+        kept = {claim for claim in held if worker_id is not None and claim[0] != worker_id}
+        self.held[request_id] = kept
+        if not kept:
+            del self.held[request_id]
+
+    def _claim(self, demand, workers, exclude):
+        key = {(one.worker_id, one.incarnation) for one in workers} - exclude
+        chosen = next((w for w in workers if (w.worker_id, w.incarnation) in key), workers[0])
+        self.held.setdefault(demand.request_id, set()).add((chosen.worker_id, demand.attempt))
+        return chosen
+
+    async def _wait(self, demand, name):
+        self.demands.append(demand)
+        self.queued.add(demand.request_id)
+        try:
+            await self.windows.at(name)
+        finally:
+            self.queued.discard(demand.request_id)
+
+
+class FakeLegs:
+    """Workers that all compute the same output, and fail where they are told to.
+
+    `prefill_faults` and `decode_faults` hold one entry for each call, None for a good one; a
+    decode fault is (number of tokens to send first, error), the error None for a stream that
+    just ends.
+    """
+
+    def __init__(self, windows, output, *, step=1):
+        self.windows = windows
+        self.output = [ord(character) for character in output]
+        self.step = step
+        self.prefill_faults = []
+        self.decode_faults = []
+        self.prefill_calls = []
+        self.decode_calls = []
+        self.open_calls = 0
+
+    async def prefill(self, worker, attempt, generation, lease_id, deadline):
+        fault = self.prefill_faults.pop(0) if self.prefill_faults else None
+        self.prefill_calls.append((worker.worker_id, attempt, lease_id))
+        self.open_calls += 1
+        try:
+            await self.windows.at("prefill")
+            if fault is not None:
+                raise fault
+        finally:
+            self.open_calls -= 1
+        end = self._end(generation, 1)
+        handoff = None if end else Handoff(f"handoff of {lease_id}")
+        return Prefilled(self._token(0, generation), end, handoff, cached_tokens=3)
+
+    async def decode(self, worker, attempt, generation, handoff, emitted, deadline):
+        fault = self.decode_faults.pop(0) if self.decode_faults else None
+        self.decode_calls.append((worker.worker_id, attempt, handoff, list(emitted)))
+        done, sent = len(emitted), 0
+        self.open_calls += 1
+        try:
+            await self.windows.at("decode")
+            if fault and fault[0] < 0:
+                raise fault[1]
+            yield Started(cached_tokens=4)
+            while (end := self._end(generation, done)) is None:
+                await self.windows.at("token")
+                if fault and sent >= fault[0]:
+                    raise fault[1] or errors.Unavailable("the stream ended")
+                more = []
+                while len(more) < self.step and self._end(generation, done) is None:
+                    more.append(self._token(done, generation))
+                    done += 1
+                sent += len(more)
+                yield Tokens(tuple(more))
+            await self.windows.at("finish")
+            if fault:
+                raise fault[1] or errors.Unavailable("the stream ended")
+            yield Finished(end)
+        finally:
+            self.open_calls -= 1
+
+    def _token(self, index, generation):
+        if generation.sampling.logprobs is None:
+            return SampledToken(self.output[index])
+        return SampledToken(self.output[index], -0.5 - index, ((self.output[index], -0.5),))
+
+    def _end(self, generation, done):
+        ends = {EOS, *generation.sampling.stop_token_ids}
+        if done and done > generation.sampling.min_tokens and self.output[done - 1] in ends:
+            return FinishReason.STOP
+        return FinishReason.LENGTH if done == generation.max_tokens else None
+
+
+class FakeTransfer:
+    """A transfer service's leases."""
+
+    def __init__(self, windows):
+        self.windows = windows
+        self.renewed = []
+        self.released = []
+        self.error = None
+
+    async def renew(self, lease, ttl_s, timeout_s):
+        await self.windows.at("renew")
+        self.renewed.append(lease)
+        if self.error:
+            raise self.error
+
+    async def release(self, lease, timeout_s):
+        await self.windows.at("release lease")
+        self.released.append(lease)
+        if self.error:
+            raise self.error
+
+
+class RouterParts:
+    """A Generator and all that it is made of."""
+
+    def __init__(self, output="hello\0", *, stop_at=None, step=1, most=8, limits=None, **fleet):
+        self.windows = Windows(stop_at)
+        self.fleet = FakeFleet()
+        self.dispatcher = FakeDispatcher(self.windows, **fleet)
+        self.legs = FakeLegs(self.windows, output, step=step)
+        self.transfer = FakeTransfer(Windows())
+        self.background = Background()
+        self.leases = LeaseKeeper(self.transfer, self.background, ttl_s=6.0)
+        self.register = Register(most)
+        self.pauses = []
+        self.retries = Retries(limits or RetryLimits(), pause=self._pause)
+        self.intake = Intake(Letters(), self.fleet, "letters", default_max_tokens=32)
+        self.generator = Generator(
+            self.intake,
+            self.register,
+            self.dispatcher,
+            self.fleet,
+            self.legs,
+            self.leases,
+            self.retries,
+            self.background,
+        )
+
+    async def _pause(self, seconds):
+        self.pauses.append(seconds)
+        await self.windows.at("pause")
+
+    def events(self, fields=None, deadline=None):
+        return self.generator.generate(fields or request(), deadline or Deadline())
+
+    async def run(self, fields=None, deadline=None):
+        """(text, token ids, completed): all of one request."""
+        texts, ids, completed = [], [], None
+        async with aclosing(self.events(fields, deadline)) as events:
+            async for event in events:
+                assert completed is None, "an event after the last"
+                if isinstance(event, Completed):
+                    completed = event
+                else:
+                    texts.append(event.text)
+                    ids += [token.token_id for token in event.tokens]
+        return "".join(texts), ids, completed
+
+    async def check_all_given_back(self):
+        """Within a second nothing is held any more, and nothing runs."""
+        async with asyncio.timeout(1):
+            await self.background.settled()
+        assert self.dispatcher.held == {}
+        assert self.dispatcher.queued == set()
+        assert self.legs.open_calls == 0
+        assert len(self.leases) == 0
+        assert {lease.lease_id for lease in self.transfer.released} == {
+            lease_id for _, _, lease_id in self.legs.prefill_calls
+        }
+        assert self.register.running == 0
+
+
+def request(text="prompt", *, stop=(), request_id="", **sampling):
+    """A request's fields."""
+    return RequestFields(
+        TextPrompt(text), request_id, "", SamplingFields(**sampling), stop=tuple(stop)
+    )

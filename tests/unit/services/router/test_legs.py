@@ -1,0 +1,371 @@
+"""Calls to workers over real gRPC, with scripted servers on the other side."""
+
+import asyncio
+import itertools
+
+import grpc
+import pytest
+
+from baton import errors
+from baton.naming import LeaseId, RequestId
+from baton.policy.fleet import Role
+from baton.v1 import (
+    decode_pb2,
+    decode_pb2_grpc,
+    kv_pb2,
+    prefill_pb2,
+    prefill_pb2_grpc,
+    sampling_pb2,
+)
+from services.common import rpc
+from services.router.background import Background
+from services.router.channels import Channels
+from services.router.deadline import Deadline
+from services.router.events import FinishReason, SampledToken
+from services.router.legs import Finished, Handoff, Legs, Prefilled, Started, Tokens
+from services.router.validation import Generation, Sampling
+from tests.support.router_parts import worker
+
+STOP = sampling_pb2.FINISH_REASON_STOP
+SAMPLING = Sampling(0.5, 3, 0.25, 0.125, 9, 1, (5, 6), True, 2)
+GENERATION = Generation(RequestId("r"), (1, 2, 3), SAMPLING, 10, ())
+WIRE_SAMPLING = sampling_pb2.SamplingParams(
+    temperature=0.5,
+    top_k=3,
+    top_p=0.25,
+    min_p=0.125,
+    seed=9,
+    max_tokens=10,
+    min_tokens=1,
+    stop_token_ids=[5, 6],
+    ignore_eos=True,
+    logprobs=2,
+)
+
+
+def token(token_id):
+    return sampling_pb2.SampledToken(token_id=token_id)
+
+
+def started(cached=3):
+    return decode_pb2.DecodeResponse(started=decode_pb2.DecodeStarted(cached_tokens=cached))
+
+
+def tokens(*ids):
+    step = decode_pb2.DecodeTokens(tokens=[token(i) for i in ids])
+    return decode_pb2.DecodeResponse(tokens=step)
+
+
+def finished(reason=STOP):
+    return decode_pb2.DecodeResponse(finished=decode_pb2.DecodeFinished(finish_reason=reason))
+
+
+class Workers(prefill_pb2_grpc.PrefillServiceServicer, decode_pb2_grpc.DecodeServiceServicer):
+    """A worker of both kinds that does as `script` says: messages, pauses in seconds, errors."""
+
+    def __init__(self):
+        self.script = []
+        self.requests = []
+        self.remaining = None
+        self.ended = asyncio.Event()
+        self.outcome = None
+
+    async def Prefill(self, request, context):
+        return await anext(self._play(request, context))
+
+    async def Decode(self, request, context):
+        async for answer in self._play(request, context):
+            yield answer
+
+    async def _play(self, request, context):
+        self.requests.append(request)
+        self.remaining = context.time_remaining()
+        self.outcome = "cancelled"
+        try:
+            for act in self.script:
+                if isinstance(act, Exception):
+                    raise act
+                if isinstance(act, float):
+                    await asyncio.sleep(act)
+                elif callable(act):
+                    await act(context)
+                else:
+                    yield act
+            self.outcome = "finished"
+        finally:
+            self.ended.set()
+
+
+@pytest.fixture
+async def workers():
+    return Workers()
+
+
+@pytest.fixture
+async def server(workers):
+    running = await rpc.serve(
+        "127.0.0.1:0",
+        [
+            lambda s: prefill_pb2_grpc.add_PrefillServiceServicer_to_server(workers, s),
+            lambda s: decode_pb2_grpc.add_DecodeServiceServicer_to_server(workers, s),
+        ],
+        [],
+    )
+    yield running
+    await running.stop(0)
+
+
+@pytest.fixture
+async def channels():
+    channels = Channels(Background())
+    yield channels
+    await channels.close()
+
+
+@pytest.fixture
+def legs(channels):
+    return Legs(channels, prefill_timeout_s=5.0, decode_stall_s=0.2)
+
+
+@pytest.fixture
+def prefill(legs, server):
+    async def call(deadline=None, address=None):
+        chosen = worker(Role.PREFILL, address=address or server.address)
+        return await legs.prefill(
+            chosen, 4, GENERATION, LeaseId("lease-1"), deadline or Deadline.after(5)
+        )
+
+    return call
+
+
+@pytest.fixture
+def decode(legs, server):
+    def call(handoff=None, emitted=(), deadline=None, address=None):
+        chosen = worker(Role.DECODE, address=address or server.address)
+        return legs.decode(chosen, 4, GENERATION, handoff, emitted, deadline or Deadline.after(5))
+
+    return call
+
+
+async def test_prefill_says_everything_and_hears_everything(prefill, workers):
+    handoff = kv_pb2.Handoff(request_id="r", lease_id="lease-1")
+    first = sampling_pb2.SampledToken(
+        token_id=7,
+        logprob=-0.5,
+        top_logprobs=[sampling_pb2.TokenLogprob(token_id=7, logprob=-0.5)],
+    )
+    stats = prefill_pb2.PrefillStats(cached_tokens=2, computed_tokens=1)
+    workers.script = [prefill_pb2.PrefillResponse(first_token=first, handoff=handoff, stats=stats)]
+    answer = await prefill()
+    assert answer == Prefilled(SampledToken(7, -0.5, ((7, -0.5),)), None, Handoff(handoff), 2)
+    assert workers.requests == [
+        prefill_pb2.PrefillRequest(
+            request_id="r",
+            attempt=4,
+            incarnation="1",
+            layout_fingerprint="layout-a",
+            prompt_token_ids=[1, 2, 3],
+            sampling=WIRE_SAMPLING,
+            lease_id="lease-1",
+        )
+    ]
+
+
+async def test_prefill_that_ends_the_output_has_no_handoff(prefill, workers):
+    workers.script = [prefill_pb2.PrefillResponse(first_token=token(0), finish_reason=STOP)]
+    answer = await prefill()
+    assert answer == Prefilled(SampledToken(0), FinishReason.STOP, None, 0)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        prefill_pb2.PrefillResponse(),
+        prefill_pb2.PrefillResponse(first_token=token(1)),
+        prefill_pb2.PrefillResponse(
+            first_token=token(1), finish_reason=STOP, handoff=kv_pb2.Handoff()
+        ),
+        prefill_pb2.PrefillResponse(handoff=kv_pb2.Handoff()),
+    ],
+)
+async def test_prefill_answer_that_makes_no_sense(prefill, workers, answer):
+    workers.script = [answer]
+    with pytest.raises(errors.InternalError, match="prefill-0"):
+        await prefill()
+
+
+async def test_decode_of_a_handoff_carries_the_emitted_tokens(decode, workers):
+    handoff = kv_pb2.Handoff(
+        request_id="r", lease_id="lease-1", manifest=kv_pb2.Manifest(length_tokens=3)
+    )
+    handoff.choices.add(index=0, emitted=[token(7)])
+    workers.script = [started(), tokens(9, 10), finished()]
+    emitted = [SampledToken(7), SampledToken(8)]
+    events = [event async for event in decode(Handoff(handoff), emitted)]
+    assert events == [
+        Started(3),
+        Tokens((SampledToken(9), SampledToken(10))),
+        Finished(FinishReason.STOP),
+    ]
+    [request] = workers.requests
+    assert (request.attempt, request.incarnation) == (4, "1")
+    assert [one.token_id for one in request.handoff.choices[0].emitted] == [7, 8]
+    assert request.handoff.manifest == handoff.manifest
+    assert len(handoff.choices[0].emitted) == 1, "the handoff may be used again"
+    assert workers.outcome == "finished"
+
+
+async def test_decode_of_a_prompt(decode, workers):
+    workers.script = [started(), finished(sampling_pb2.FINISH_REASON_LENGTH)]
+    events = [event async for event in decode(None, [SampledToken(7), SampledToken(8)])]
+    assert events[-1] == Finished(FinishReason.LENGTH)
+    prompt = workers.requests[0].prompt
+    assert prompt == decode_pb2.Prompt(
+        prompt_token_ids=[1, 2, 3], emitted_token_ids=[7, 8], sampling=WIRE_SAMPLING
+    )
+
+
+@pytest.mark.parametrize("script", [[], [started()], [started(), tokens(1)]])
+async def test_stream_that_ends_without_finishing_is_unavailable(decode, workers, script):
+    workers.script = script
+    with pytest.raises(errors.Unavailable, match="decode-0"):
+        async for _ in decode():
+            pass
+
+
+async def test_unknown_event_is_an_internal_error(decode, workers):
+    workers.script = [decode_pb2.DecodeResponse()]
+    with pytest.raises(errors.InternalError):
+        await anext(decode())
+
+
+async def test_silent_decode_worker_is_unavailable(decode, workers):
+    workers.script = [started(), tokens(1), 30.0]
+    events = decode()
+    with pytest.raises(errors.Unavailable, match=r"silent for 0\.2 s"):
+        async for _ in events:
+            pass
+    async with asyncio.timeout(2):
+        await workers.ended.wait()
+    assert workers.outcome == "cancelled"
+
+
+async def test_worker_that_finished_may_close_in_peace(decode, workers):
+    workers.script = [started(), finished(), 0.1]
+    assert len([event async for event in decode()]) == 2
+    await workers.ended.wait()
+    assert workers.outcome == "finished"
+
+
+async def test_worker_that_finished_and_hangs_holds_nobody_up(decode, workers):
+    workers.script = [started(), finished(), 30.0]
+    async with asyncio.timeout(3):
+        assert len([event async for event in decode()]) == 2
+        await workers.ended.wait()
+
+
+async def test_patience_is_longer_before_the_first_token(decode, workers):
+    workers.script = [0.3, started(), 0.3, tokens(1), finished()]
+    assert len([event async for event in decode()]) == 3
+
+
+async def test_slow_reader_is_not_a_silent_worker(decode, workers):
+    workers.script = [started(), tokens(1), tokens(2), finished()]
+    seen = []
+    async for event in decode():
+        await asyncio.sleep(0.25)
+        seen.append(event)
+    assert len(seen) == 4
+
+
+OWN = [
+    errors.InvalidRequest("prompt_token_ids", "too long"),
+    errors.LayoutMismatch("a is not b"),
+    errors.LostRace("no room"),
+    errors.Unavailable("draining"),
+    errors.InternalError("a bug"),
+    errors.NotFound("what?"),
+    errors.Exhausted("full", retry_after=2.0),
+]
+
+
+@pytest.mark.parametrize("error", OWN, ids=lambda error: type(error).__name__)
+async def test_workers_own_errors_come_through(prefill, decode, workers, error):
+    workers.script = [error]
+    for call in (prefill(), anext(decode())):
+        with pytest.raises(type(error)) as raised:
+            await call
+        assert type(raised.value) is type(error)
+        assert raised.value.message == error.message
+        assert raised.value.field == error.field
+        assert raised.value.retry_after == error.retry_after
+
+
+BROKEN = ["INTERNAL", "UNKNOWN", "CANCELLED", "UNIMPLEMENTED", "UNAVAILABLE"]
+
+
+@pytest.mark.parametrize("code", BROKEN)
+async def test_bare_statuses_of_a_broken_transport_are_unavailable(prefill, decode, workers, code):
+    async def abort(context):
+        await context.abort(grpc.StatusCode[code], "Received RST_STREAM")
+
+    workers.script = [abort]
+    for call in (prefill(), anext(decode())):
+        with pytest.raises(errors.Unavailable):
+            await call
+
+
+async def test_nobody_there_is_unavailable_soon(prefill, decode, server):
+    await server.stop(0)
+    async with asyncio.timeout(3):
+        for call in (prefill(), anext(decode())):
+            with pytest.raises(errors.Unavailable):
+                await call
+
+
+async def test_server_that_stops_in_mid_stream_is_unavailable(decode, workers, server):
+    workers.script = [started(), tokens(1), 30.0]
+    events = decode()
+    await anext(events)
+    await anext(events)
+    stop = asyncio.create_task(server.stop(0))
+    with pytest.raises(errors.Unavailable):
+        await anext(events)
+    await stop
+
+
+async def test_deadline_is_passed_on_and_told_apart(prefill, decode, workers, legs):
+    workers.script = [30.0]
+    for call in (prefill(Deadline.after(0.2)), anext(decode(deadline=Deadline.after(0.2)))):
+        with pytest.raises(errors.DeadlineExceeded):
+            await call
+        assert workers.remaining <= 0.21
+    legs._prefill_timeout_s = 0.1
+    with pytest.raises(errors.Unavailable, match="too long"):
+        await prefill()
+
+
+@pytest.mark.parametrize("when", ["first", "later"])
+async def test_leaving_ends_the_call(decode, workers, when):
+    workers.script = [started(), *itertools.repeat(tokens(1), 10), 30.0]
+    events = decode()
+    for _ in range({"first": 1, "later": 5}[when]):
+        await anext(events)
+    await events.aclose()
+    async with asyncio.timeout(2):
+        await workers.ended.wait()
+    assert workers.outcome == "cancelled"
+
+
+async def test_cancelled_caller_ends_the_call(prefill, decode, workers):
+    workers.script = [30.0]
+    for call in (prefill(), anext(decode())):
+        workers.ended.clear()
+        task = asyncio.ensure_future(call)
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        async with asyncio.timeout(2):
+            await workers.ended.wait()
+        assert workers.outcome == "cancelled"

@@ -1,0 +1,139 @@
+"""Each conversion there and back, through bytes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baton.naming import RequestId, WorkerId
+from baton.v1 import inference_pb2, sampling_pb2
+from services.router import messages
+from services.router.events import Completed, Delta, FinishReason, SampledToken, Timings, TokenUsage
+from services.router.intake import ServedModel
+from services.router.validation import (
+    ChatPrompt,
+    Generation,
+    ModelLimits,
+    RequestFields,
+    Sampling,
+    SamplingFields,
+    TextPrompt,
+    TokenPrompt,
+)
+
+floats = st.floats(width=32, allow_nan=False)
+ids = st.integers(0, 2**32 - 1)
+sampled = st.one_of(
+    st.builds(SampledToken, ids),
+    st.builds(SampledToken, ids, floats, st.lists(st.tuples(ids, floats), max_size=3).map(tuple)),
+)
+
+
+@given(sampled)
+def test_sampled_token(token):
+    wire = messages.sampled_token_message(token).SerializeToString()
+    assert messages.sampled_token(sampling_pb2.SampledToken.FromString(wire)) == token
+
+
+@pytest.mark.parametrize("reason", list(FinishReason))
+def test_finish_reason(reason):
+    assert messages.finish_reason(messages.finish_reason_message(reason)) is reason
+
+
+def test_unset_finish_reason_goes_on():
+    assert messages.finish_reason(sampling_pb2.FINISH_REASON_UNSPECIFIED) is None
+
+
+SAMPLING = {
+    "temperature": 0.5,
+    "top_k": 0,
+    "top_p": 0.25,
+    "min_p": 0.0,
+    "seed": 2**64 - 1,
+    "max_tokens": 7,
+    "min_tokens": 2,
+    "logprobs": 0,
+}
+
+
+def test_absent_fields_stay_absent_and_zeros_are_there():
+    empty = messages.request_fields(inference_pb2.GenerateRequest())
+    assert empty == RequestFields(None)
+    full = inference_pb2.GenerateRequest(
+        request_id="r",
+        model="m",
+        text="",
+        sampling=sampling_pb2.SamplingParams(**SAMPLING, stop_token_ids=[4, 5], ignore_eos=True),
+        stop=["a", "b"],
+    )
+    wire = inference_pb2.GenerateRequest.FromString(full.SerializeToString())
+    assert messages.request_fields(wire) == RequestFields(
+        TextPrompt(""),
+        "r",
+        "m",
+        SamplingFields(**SAMPLING, stop_token_ids=(4, 5), ignore_eos=True),
+        ("a", "b"),
+    )
+
+
+def test_prompts():
+    chat = inference_pb2.ChatMessages(
+        messages=[inference_pb2.ChatMessage(role="user", content="hi")]
+    )
+    request = inference_pb2.GenerateRequest
+    assert messages.request_fields(request(chat=chat)).prompt == ChatPrompt((("user", "hi"),))
+    tokens = inference_pb2.TokenIds(ids=[1, 2])
+    assert messages.request_fields(request(token_ids=tokens)).prompt == TokenPrompt((1, 2))
+
+
+@pytest.mark.parametrize("logprobs", [None, 0, 3])
+def test_sampling_leaves_nothing_to_the_workers_defaults(logprobs):
+    sampling = Sampling(0.5, 0, 0.25, 0.0, 0, 0, (4, 5), True, logprobs)
+    generation = Generation(RequestId("r"), (1,), sampling, 9, ())
+    sent = messages.sampling_message(generation)
+    wire = sampling_pb2.SamplingParams.FromString(sent.SerializeToString())
+    for field in ("temperature", "top_k", "top_p", "min_p", "seed", "max_tokens", "min_tokens"):
+        assert wire.HasField(field)
+    assert wire.HasField("logprobs") == (logprobs is not None)
+    assert (wire.temperature, wire.top_k, wire.top_p, wire.min_p) == (0.5, 0, 0.25, 0.0)
+    assert (wire.seed, wire.max_tokens, wire.min_tokens) == (0, 9, 0)
+    assert (list(wire.stop_token_ids), wire.ignore_eos) == ([4, 5], True)
+
+
+def test_delta():
+    event = Delta("héllo", (SampledToken(1, -0.5, ((1, -0.5), (2, -1.5))), SampledToken(2)))
+    wire = inference_pb2.GenerateResponse.FromString(
+        messages.response(event).SerializeToString()
+    ).delta
+    assert wire.text == "héllo"
+    assert tuple(map(messages.sampled_token, wire.tokens)) == event.tokens
+
+
+@pytest.mark.parametrize(("gap", "stop"), [(None, None), (0.0, ""), (0.25, "stop")])
+def test_completed(gap, stop):
+    timings = Timings(0.5, 0.25, 0.75, gap, 3.000000001, WorkerId("p"), None, 2, 0)
+    event = Completed(
+        FinishReason.LENGTH, stop, TokenUsage(5, 4, 3), timings, RequestId("r"), 2**64 - 1
+    )
+    wire = inference_pb2.GenerateResponse.FromString(
+        messages.response(event).SerializeToString()
+    ).completed
+    assert wire.finish_reason == sampling_pb2.FINISH_REASON_LENGTH
+    assert (wire.stop_string if wire.HasField("stop_string") else None) == stop
+    usage = wire.usage
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens) == (5, 4, 3)
+    assert wire.timings.queue.ToMilliseconds() == 500
+    assert wire.timings.prefill.ToMilliseconds() == 250
+    assert wire.timings.time_to_first_token.ToMilliseconds() == 750
+    assert wire.timings.HasField("handoff_gap") == (gap is not None)
+    assert wire.timings.total.ToNanoseconds() == 3_000_000_001
+    assert (wire.timings.prefill_worker, wire.timings.decode_worker) == ("p", "")
+    assert (wire.timings.prefill_attempts, wire.timings.decode_attempts) == (2, 0)
+    assert (wire.request_id, wire.seed) == ("r", 2**64 - 1)
+
+
+def test_model():
+    limits = ModelLimits("m", 100, 50, 16, 1000)
+    wire = messages.model_response(ServedModel(limits, frozenset({7, 3}), False))
+    assert (wire.model.name, wire.model.vocab_size, wire.model.context_tokens) == ("m", 100, 50)
+    assert list(wire.model.eos_token_ids) == [3, 7]
+    assert (wire.has_chat_template, wire.default_max_tokens) == (False, 16)

@@ -1,0 +1,46 @@
+import asyncio
+
+import pytest
+
+from baton import errors
+from services.router.register import Counters, Register
+
+
+async def test_counts_by_how_the_block_ends():
+    register = Register(2)
+    with register.request():
+        assert register.running == 1
+    for error in (ValueError, asyncio.CancelledError, GeneratorExit):
+        with pytest.raises(error), register.request():
+            raise error
+    assert register.running == 0
+    assert register.counters == Counters(completed=1, cancelled=2, failed=1)
+
+
+async def test_refuses_past_the_limit():
+    register = Register(1)
+    with register.request():
+        with pytest.raises(errors.Exhausted) as raised, register.request():
+            pass
+        assert raised.value.retry_after > 0
+        assert register.running == 1
+    with register.request():
+        pass
+
+
+async def test_close_waits_for_the_last_one():
+    register = Register(2)
+    with register.request():
+        closing = asyncio.create_task(register.close(grace_s=5))
+        await asyncio.sleep(0.01)
+        assert not closing.done()
+        with pytest.raises(errors.Unavailable), register.request():
+            pass
+    assert await closing
+
+
+async def test_close_gives_up_after_the_grace():
+    register = Register(1)
+    with register.request():
+        assert not await register.close(grace_s=0.01)
+    assert await register.close(grace_s=0.01)

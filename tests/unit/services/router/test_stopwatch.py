@@ -1,0 +1,59 @@
+import pytest
+
+from baton.naming import WorkerId
+from services.router.stopwatch import Stopwatch
+
+WHO = {
+    "prefill_worker": WorkerId("p"),
+    "decode_worker": WorkerId("d"),
+    "prefill_attempts": 1,
+    "decode_attempts": 2,
+}
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def test_phases(clock):
+    watch = Stopwatch(clock)
+    for moment, mark in (
+        (101.0, watch.turn),
+        (102.0, watch.turn),
+        (104.0, lambda: watch.tokens(1)),
+        (104.5, lambda: watch.tokens(2)),
+        (109.0, lambda: watch.tokens(3)),
+    ):
+        clock.now = moment
+        mark()
+    clock.now = 110.0
+    timings = watch.timings(handed_off=True, **WHO)
+    assert (timings.queue, timings.prefill, timings.time_to_first_token) == (1.0, 3.0, 4.0)
+    assert (timings.handoff_gap, timings.total) == (0.5, 10.0)
+    assert (timings.prefill_worker, timings.decode_worker) == ("p", "d")
+    assert (timings.prefill_attempts, timings.decode_attempts) == (1, 2)
+
+
+@pytest.mark.parametrize(("handed_off", "counts"), [(False, (1, 2)), (True, (1,))])
+def test_no_handoff_gap_without_handoff_or_second_token(clock, handed_off, counts):
+    watch = Stopwatch(clock)
+    watch.turn()
+    for count in counts:
+        clock.now += 1
+        watch.tokens(count)
+    assert watch.timings(handed_off=handed_off, **WHO).handoff_gap is None
+
+
+def test_waited(clock):
+    watch = Stopwatch(clock)
+    clock.now += 2.5
+    assert watch.waited == 2.5

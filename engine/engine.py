@@ -1,0 +1,231 @@
+"""The engine: admits requests, computes them step by step, puts out tokens and blocks.
+
+    admit ──► (the caller fills `missing` blocks) ──► start ──► step, step, ... ──► finished
+      └──────────────────────── cancel, at any moment ────────────────────────┘
+
+A step is three calls: schedule, run, commit. Knows no wire, no queue, no text, no threads:
+everything but what is marked thread-safe is called on one thread (`engine/loop.py` has one).
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+
+import torch
+
+from baton.naming import BlobName
+from engine.admission import check_request
+from engine.config import EngineConfig
+from engine.counters import Counters
+from engine.errors import DuplicateRequest, NoRoom, UnknownRequest
+from engine.kv.cache import KVCache
+from engine.kv.layout import KVLayout
+from engine.kv.names import SequenceNames
+from engine.kv.prefix import Prefix
+from engine.kv.sizing import plan_pools
+from engine.loader import LoadedModel, load_model
+from engine.runner import Runner
+from engine.scheduler import Chunk, Scheduler
+from engine.sequence import LiveSequence
+from engine.types import (
+    Admission,
+    BlockRef,
+    EngineStatus,
+    FinishReason,
+    Limits,
+    Request,
+    SampledToken,
+    SequenceOutput,
+)
+
+
+class Engine:
+    """One model with its KV. `layout`, `limits`, `capacity` and `config` never change."""
+
+    def __init__(self, model: LoadedModel, config: EngineConfig) -> None:
+        self.config = config
+        self.layout = KVLayout(
+            model_digest=model.digest,
+            weight_format=model.weight_format,
+            dtype=config.dtype,
+            block_size=config.block_size,
+            groups=model.module.kv_groups(),
+            kernel_family=model.module.kernels.family,
+        )
+        plan = plan_pools(self.layout, config, model.config.max_position)
+        self.capacity = plan.capacity
+        self.limits = Limits(
+            plan.context_tokens, model.config.vocab_size, model.config.eos_token_ids
+        )
+        self._cache = KVCache(self.layout, plan, config.max_step_tokens, config.device)
+        self._scheduler = Scheduler(config.max_step_tokens)
+        self._runner = Runner(model.module, self._cache, config.device)
+        self._counters = Counters(plan.capacity.sequences)
+        self._sequences: dict[str, LiveSequence] = {}
+        self._waiting: dict[str, LiveSequence] = {}
+        """Those of `_sequences` that were not started."""
+        self._stalled = False
+        """The last step found no blocks for any sequence; only a call can change that."""
+
+    @classmethod
+    def load(
+        cls,
+        path: Path,
+        config: EngineConfig,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> "Engine":
+        """An engine for the model at `path`. Raises LoadError and ConfigError."""
+        if config.threads is not None:
+            torch.set_num_threads(config.threads)
+        return cls(
+            load_model(path, dtype=config.dtype, device=config.device, progress=progress), config
+        )
+
+    # -- requests -----------------------------------------------------------------------
+
+    def names(self, request: Request) -> tuple[BlobName, ...]:
+        """Every name that could serve a prefix of `request`. Thread-safe."""
+        names = SequenceNames(self.layout, request.salt)
+        return tuple(Prefix(self.layout, request, names).all_names())
+
+    def check(self, request: Request) -> None:
+        """Raise RequestError if `request` can never be served here. Thread-safe."""
+        check_request(request, self.limits)
+
+    def can_admit(self, request: Request) -> bool:
+        """Whether there is room for a request that `check` accepts."""
+        return len(self._sequences) < self.capacity.sequences and self._cache.can_open(request)
+
+    def admit(self, request: Request, available: Collection[BlobName] = ()) -> Admission:
+        """Set aside room for the request's whole life and hold the blocks of its prefix.
+
+        `available` are names that the caller can fill blocks with. The sequence waits until
+        `start`. Raises RequestError, DuplicateRequest, NoRoom.
+        """
+        self.check(request)
+        if request.request_id in self._sequences:
+            raise DuplicateRequest(f"request {request.request_id} is in the engine already")
+        if len(self._sequences) >= self.capacity.sequences:
+            raise NoRoom(f"all {self.capacity.sequences} places for sequences are taken")
+        kv = self._cache.open(request)
+        boundary, local = self._cache.reserve(kv, available)
+        sequence = LiveSequence(request, kv, self._end_ids(request))
+        self._sequences[request.request_id] = sequence
+        self._waiting[request.request_id] = sequence
+        return Admission(request.request_id, boundary, local, kv.missing)
+
+    def _end_ids(self, request: Request) -> frozenset[int]:
+        params = request.sampling
+        eos = frozenset() if params.ignore_eos else self.limits.eos_token_ids
+        return params.stop_token_ids | eos
+
+    def start(self, request_id: str, filled: Collection[BlobName] = ()) -> int:
+        """Let an admitted sequence compute. Returns the tokens that need no computing.
+
+        `filled` are the names among `missing` whose blocks hold their bytes now; others are
+        computed. Raises UnknownRequest, also when the sequence was started before.
+        """
+        sequence = self._waiting.pop(request_id, None)
+        if sequence is None:
+            raise UnknownRequest(f"no request {request_id} waits to be started")
+        sequence.computed = self._cache.settle(sequence.kv, filled)
+        self._counters.cached(min(sequence.computed, len(sequence.request.prompt)))
+        self._scheduler.add(sequence)
+        self._stalled = False
+        return sequence.computed
+
+    def cancel(self, request_id: str) -> None:
+        """Free all that the request holds, exports apart; nothing if it is not here.
+
+        While `missing` blocks are being filled: only when no copy runs any more.
+        """
+        sequence = self._sequences.get(request_id)
+        if sequence is not None:
+            self._end(sequence)
+
+    def _end(self, sequence: LiveSequence) -> None:
+        request_id = sequence.request.request_id
+        del self._sequences[request_id]
+        self._waiting.pop(request_id, None)
+        self._scheduler.remove(sequence)
+        self._cache.close(sequence.kv)
+        self._stalled = False
+
+    # -- blocks -------------------------------------------------------------------------
+
+    def release_exports(self, blocks: Iterable[BlockRef]) -> None:
+        """End the pins of exported blocks; each export is released once."""
+        self._cache.release_exports(blocks)
+        self._stalled = False
+
+    def block_view(self, group: int, block: int) -> memoryview:
+        """The writable bytes of one block: to read an export, to fill a missing one.
+
+        Thread-safe, as long as the block is pinned or missing.
+        """
+        return self._cache.storage.view(group, block)
+
+    # -- steps --------------------------------------------------------------------------
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step may compute something."""
+        return len(self._scheduler) > 0 and not self._stalled
+
+    def step(self) -> list[SequenceOutput]:
+        """Compute one step; one output for each sequence that took part."""
+        chunks = self._scheduler.schedule(self._cache)
+        self._stalled = not chunks
+        if not chunks:
+            return []
+        sampled = self._runner.run(chunks)
+        self._counters.step(chunks)
+        return [self._commit(chunk, tokens) for chunk, tokens in zip(chunks, sampled, strict=True)]
+
+    def _commit(self, chunk: Chunk, sampled: list[SampledToken]) -> SequenceOutput:
+        sequence, kv = chunk.sequence, chunk.sequence.kv
+        request = sequence.request
+        sequence.computed = chunk.end
+        self._cache.commit(kv, sequence.tokens, sequence.computed)
+        reason = None
+        for token in sampled:
+            reason = sequence.append(token)
+        exports: list[BlockRef] = []
+        if request.export:
+            exports += self._cache.export_full(kv, self.config.checkpoint_blocks)
+            if reason is FinishReason.HANDOVER:
+                exports += self._cache.export_tail(kv, sequence.tokens, sequence.computed)
+        if reason is None:
+            self._cache.leave_behind(kv, sequence.computed)
+        else:
+            self._end(sequence)
+        return SequenceOutput(
+            request_id=request.request_id,
+            tokens=tuple(sampled),
+            computed_tokens=min(sequence.computed, len(request.prompt)),
+            exports=tuple(exports),
+            finish_reason=reason,
+        )
+
+    # -- status -------------------------------------------------------------------------
+
+    def status(self) -> EngineStatus:
+        """What the engine holds and has done."""
+        counters = self._counters
+        return EngineStatus(
+            groups=self._cache.status(),
+            running=len(self._scheduler),
+            waiting=len(self._waiting),
+            held_tokens=sum(one.request.life_tokens for one in self._sequences.values()),
+            steps=counters.steps,
+            steps_by_batch_size=tuple(counters.steps_by_batch_size),
+            prefilled_tokens=counters.prefilled_tokens,
+            sampled_tokens=counters.sampled_tokens,
+            cached_tokens=counters.cached_tokens,
+        )
+
+    def check_integrity(self) -> None:
+        """Raise IntegrityError if a structure contradicts itself."""
+        self._cache.check_integrity([sequence.kv for sequence in self._sequences.values()])
+        self._scheduler.check_integrity(
+            [one for one in self._sequences.values() if one.request.request_id not in self._waiting]
+        )

@@ -1,0 +1,97 @@
+"""Typed reading of a checkpoint's settings, with errors that name file and key."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.loader.errors import LoadError
+
+
+class Fields:
+    """A mapping of settings. Null counts as absent. Raises LoadError on a wrong value."""
+
+    def __init__(self, path: Path, values: Mapping[str, Any], prefix: str = "") -> None:
+        self.path = path
+        self._values = values
+        self._prefix = prefix
+
+    def fault(self, key: str, problem: str) -> LoadError:
+        """An error about one setting."""
+        return LoadError(self.path, f"{self._prefix}{key} {problem}")
+
+    def get(self, key: str) -> Any:
+        """The value, of whatever type; None where it is absent."""
+        return self._values.get(self._prefix + key)
+
+    def positive_int(self, key: str, default: int | None = None) -> int:
+        """A whole number of at least one."""
+        value = self.get(key)
+        if value is None:
+            value = default
+        if value is None:
+            raise self.fault(key, "is missing")
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise self.fault(key, f"is {value!r}, not a positive whole number")
+        return value
+
+    def even_int(self, key: str, default: int) -> int:
+        """A positive whole number that halves."""
+        value = self.positive_int(key, default)
+        if value % 2:
+            raise self.fault(key, f"is {value}, which is odd")
+        return value
+
+    def positive_float(self, key: str, default: float | None = None) -> float:
+        """A number above zero."""
+        value = self.get(key)
+        if value is None:
+            value = default
+        if value is None:
+            raise self.fault(key, "is missing")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise self.fault(key, f"is {value!r}, not a positive number")
+        return float(value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """True or false."""
+        value = self.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.fault(key, f"is {value!r}, neither true nor false")
+        return value
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A string."""
+        value = self.get(key)
+        if value is None:
+            value = default
+        if value is None:
+            raise self.fault(key, "is missing")
+        if not isinstance(value, str):
+            raise self.fault(key, f"is {value!r}, not a string")
+        return value
+
+    def part(self, key: str) -> "Fields | None":
+        """A mapping within; None where it is absent."""
+        value = self.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise self.fault(key, f"is {value!r}, not a mapping")
+        return Fields(self.path, {f"{key}.{name}": v for name, v in value.items()}, f"{key}.")
+
+    def token_ids(self, key: str) -> frozenset[int]:
+        """One token id or a list of them; empty where it is absent."""
+        value = self.get(key)
+        ids = value if isinstance(value, list) else [] if value is None else [value]
+        for token_id in ids:
+            if isinstance(token_id, bool) or not isinstance(token_id, int) or token_id < 0:
+                raise self.fault(key, f"is {value!r}, not token ids")
+        return frozenset(ids)
+
+    def refuse(self, key: str, *, unless: tuple[Any, ...] = (), why: str) -> None:
+        """Raises where the setting has a value that is not among `unless`."""
+        value = self.get(key)
+        if value is not None and value not in unless:
+            raise self.fault(key, f"is {value!r}: {why}")

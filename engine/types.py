@@ -1,0 +1,197 @@
+"""What goes into the engine and what comes out: requests, outputs, status.
+
+Values only. Nothing here knows tensors, blocks' contents, wires or text.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from baton.naming import BlobName
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How tokens are drawn and when drawing stops; `engine/sampler.py` says exactly how."""
+
+    temperature: float = 1.0
+    """0 is greedy: the most probable token, ties to the lowest id."""
+    top_k: int = 0
+    """Keep the top_k most probable tokens; 0 keeps all."""
+    top_p: float = 1.0
+    """Keep the smallest set of most probable tokens with at least this much probability."""
+    min_p: float = 0.0
+    """Keep tokens at least min_p times as probable as the most probable one."""
+    seed: int = 0
+    """Seed of the counter-based noise, 64 bits unsigned."""
+    max_tokens: int = 16
+    """Most output tokens, those of `Request.emitted` counted."""
+    min_tokens: int = 0
+    """Output tokens before an end or stop token may be drawn."""
+    stop_token_ids: frozenset[int] = frozenset()
+    """Tokens that end the output besides the model's end tokens; part of the output."""
+    ignore_eos: bool = False
+    """The model's end tokens do not end the output; `stop_token_ids` still do."""
+    logprobs: int | None = None
+    """How many of the most probable tokens to report; None: no log probabilities at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One sequence to compute."""
+
+    request_id: str
+    prompt: tuple[int, ...]
+    sampling: SamplingParams
+    emitted: tuple[int, ...] = ()
+    """Output tokens sampled before, here or elsewhere; they are not put out again."""
+    choice: int = 0
+    """Index of the choice; its noise is drawn with it."""
+    salt: bytes = b""
+    """Salt of the tenant's block names."""
+    hand_over_after: int | None = None
+    """End with HANDOVER after this many new tokens. None: go on to the end."""
+    export: bool = False
+    """Put out blocks for the transfer service, see `SequenceOutput.exports`."""
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Prompt and emitted tokens."""
+        return self.prompt + self.emitted
+
+    @property
+    def new_tokens(self) -> int:
+        """Most tokens that the engine may sample for this request."""
+        left = self.sampling.max_tokens - len(self.emitted)
+        return left if self.hand_over_after is None else min(left, self.hand_over_after)
+
+    @property
+    def life_tokens(self) -> int:
+        """Most tokens of prompt and output that the sequence can have on this engine."""
+        return len(self.prompt) + len(self.emitted) + self.new_tokens
+
+
+class FinishReason(Enum):
+    """Why a sequence left the engine. A cancelled one leaves without an output."""
+
+    STOP = "stop"
+    """An end or stop token, which is the last of the output."""
+    LENGTH = "length"
+    """max_tokens were sampled."""
+    HANDOVER = "handover"
+    """`hand_over_after` tokens were sampled; another engine goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampledToken:
+    """A token of the output."""
+
+    token_id: int
+    logprob: float | None = None
+    """Natural log of the probability that the model gave it, before temperature and filters."""
+    top: tuple[tuple[int, float], ...] = ()
+    """The most probable tokens with their log probabilities, most probable first."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRef:
+    """A block of a sequence in one group's pool, to be copied from or into.
+
+    `Engine.block_view(group, block)` are its bytes.
+    """
+
+    name: BlobName
+    group: int
+    index: int
+    """Index of the block in its sequence."""
+    block: int
+    """Number of the block in the group's pool."""
+    used_tokens: int
+    """Slots that hold tokens, less than the block size in a tail only."""
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceOutput:
+    """What one step brought one sequence."""
+
+    request_id: str
+    tokens: tuple[SampledToken, ...]
+    """Tokens sampled in this step, in order."""
+    computed_tokens: int
+    """Prompt tokens whose KV is there now."""
+    exports: tuple[BlockRef, ...]
+    """Blocks to publish, when the request asked for it; none twice over all its outputs.
+
+    Full blocks of full-attention groups; of window groups those that a resume at a checkpoint
+    or at the prompt's end needs; with HANDOVER the tail too. Blocks that came from a cache are
+    among them (in the first output), so that the exports of all outputs together are what a
+    resume at the prompt's end needs; leave out what the transfer service holds already. Each
+    is pinned, unchanged, until `Engine.release_exports`, also when the sequence has ended.
+    """
+    finish_reason: FinishReason | None
+    """Set in a sequence's last output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A request that has room, and what its KV still lacks."""
+
+    request_id: str
+    cached_tokens: int
+    """Tokens that need no computing if all of `missing` gets filled."""
+    local_tokens: int
+    """Tokens that need no computing if none of `missing` gets filled."""
+    missing: tuple[BlockRef, ...]
+    """Private blocks to fill from the transfer service before `Engine.start`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may ask of this engine."""
+
+    context_tokens: int
+    """Most tokens of prompt and output together."""
+    vocab_size: int
+    eos_token_ids: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What the engine can hold at once."""
+
+    sequences: int
+    kv_tokens: int
+    """Tokens (prompt and most output, over all sequences) that fit for sure."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """Blocks of one KV group; what is neither used nor cached is empty."""
+
+    name: str
+    total_blocks: int
+    used_blocks: int
+    """Blocks that sequences or exports hold."""
+    cached_blocks: int
+    """Blocks that no one holds and that keep named KV."""
+    block_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """What the engine holds now and has done since it was made."""
+
+    groups: tuple[GroupStatus, ...]
+    running: int
+    """Sequences started and not ended."""
+    waiting: int
+    """Sequences admitted and not started."""
+    held_tokens: int
+    """Tokens that blocks are set aside for, over all sequences (`Request.life_tokens`)."""
+    steps: int
+    steps_by_batch_size: tuple[int, ...]
+    """Element i counts steps of i sequences; the last element belongs to the most possible."""
+    prefilled_tokens: int
+    """Prompt tokens computed."""
+    sampled_tokens: int
+    cached_tokens: int
+    """Prompt tokens that needed no computing."""

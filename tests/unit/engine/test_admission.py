@@ -1,0 +1,88 @@
+"""Requests that can never work are refused, and the field is named."""
+
+from dataclasses import replace
+
+import pytest
+
+from engine.admission import check_request
+from engine.errors import RequestError
+from engine.types import Limits, Request, SamplingParams
+
+LIMITS = Limits(context_tokens=20, vocab_size=50, eos_token_ids=frozenset({1}))
+GOOD = Request("r", (1, 2, 3), SamplingParams(max_tokens=5))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"prompt": (49,)},
+        {"prompt": tuple(range(15))},
+        {"emitted": (1, 2, 3, 4)},
+        {"hand_over_after": 1},
+        {"choice": 7},
+    ],
+)
+def test_good_requests_pass(change: dict[str, object]) -> None:
+    check_request(replace(GOOD, **change), LIMITS)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"temperature": 0.0},
+        {"temperature": 100.0},
+        {"temperature": 1e-6},
+        {"top_k": 10**9},
+        {"top_p": 1e-12},
+        {"min_p": 1.0},
+        {"seed": 2**64 - 1},
+        {"min_tokens": 5},
+        {"logprobs": 0},
+        {"logprobs": 20},
+    ],
+)
+def test_odd_but_valid_sampling_passes(change: dict[str, object]) -> None:
+    check_request(replace(GOOD, sampling=replace(GOOD.sampling, **change)), LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        ("prompt", {"prompt": ()}),
+        ("prompt", {"prompt": (1, 50)}),
+        ("prompt", {"prompt": (-1,)}),
+        ("prompt", {"prompt": tuple(range(16))}),
+        ("emitted", {"emitted": (50,)}),
+        ("sampling.max_tokens", {"emitted": (1, 2, 3, 4, 5)}),
+        ("choice", {"choice": -1}),
+        ("hand_over_after", {"hand_over_after": 0}),
+    ],
+)
+def test_bad_requests_are_refused(field: str, change: dict[str, object]) -> None:
+    with pytest.raises(RequestError) as refused:
+        check_request(replace(GOOD, **change), LIMITS)
+    assert refused.value.field == field
+    assert str(refused.value).startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("temperature", (-0.1, float("nan"), float("inf"))),
+        ("top_k", (-1,)),
+        ("top_p", (0.0, 1.1, float("nan"))),
+        ("min_p", (-0.1, 1.1, float("nan"))),
+        ("seed", (-1, 2**64)),
+        ("max_tokens", (0, -3)),
+        ("min_tokens", (-1, 6)),
+        ("stop_token_ids", (frozenset({50}), frozenset({-1}))),
+        ("logprobs", (-1, 21)),
+    ],
+)
+def test_bad_sampling_is_refused(field: str, values: tuple[object, ...]) -> None:
+    for value in values:
+        request = replace(GOOD, sampling=replace(GOOD.sampling, **{field: value}))
+        with pytest.raises(RequestError) as refused:
+            check_request(request, LIMITS)
+        assert refused.value.field == f"sampling.{field}"

@@ -19,7 +19,7 @@ class EngineConfig:
     """Memory of the KV pools of all groups together."""
     max_sequences: int = 32
     """Most sequences in the engine at once; small pools hold fewer, see `Engine.capacity`."""
-    max_step_tokens: int = 512
+    max_step_tokens: int = 256
     """Most tokens computed in one step: one for each decoding sequence, the rest in chunks of
     prompts."""
     checkpoint_blocks: int = 32

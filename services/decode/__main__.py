@@ -1,0 +1,19 @@
+"""Runs a decode worker: `python -m services.decode --model ... --transfer ... --redis ...`."""
+
+from functools import partial
+
+from baton.policy.fleet import Role
+from services.common.process import run
+from services.decode.service import make_servicer
+from services.decode.settings import DecodeSettings
+from services.worker.assembly import run_worker
+
+
+def main() -> None:
+    """Reads the settings and runs until a signal."""
+    settings = DecodeSettings()
+    run("decode", settings, partial(run_worker, settings, Role.DECODE, make_servicer))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""Computes prompts: reuses KV, computes the rest, publishes it meanwhile, draws one token.
+
+Knows the host; no wire messages.
+"""
+
+import time
+from dataclasses import dataclass
+
+from baton.naming import LeaseId
+from baton.policy.fleet import Claim, Usage
+from engine.types import BlockRef, FinishReason, Request, SampledToken
+from services.worker.host import Host
+from services.worker.outbox import SequenceStream
+from services.worker.publishing import Publication
+from services.worker.runs import Run
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillJob:
+    """A prompt to compute for a claim. `request` hands over after one token and exports."""
+
+    claim: Claim
+    request: Request
+    lease_id: LeaseId
+    """Of the router, to publish the blobs under."""
+
+    @property
+    def cost(self) -> Usage:
+        """Room that the job takes."""
+        return Usage(1, self.request.life_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillStats:
+    """What a prompt cost, in tokens, blobs, bytes and seconds."""
+
+    cached_tokens: int
+    computed_tokens: int
+    waiting_s: float
+    computing_s: float
+    publishing_s: float
+    published_blobs: int
+    published_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """A computed prompt."""
+
+    first_token: SampledToken
+    finish_reason: FinishReason | None
+    """Set when the first token ended the output; nothing is handed over then."""
+    held: tuple[BlockRef, ...]
+    """The blobs that the transfer service holds of it."""
+    stats: PrefillStats
+
+
+class Pace:
+    """How long a prompt token takes to compute, smoothed over prompts."""
+
+    def __init__(self) -> None:
+        self.seconds_per_token = 0.001
+
+    def observe(self, tokens: int, seconds: float) -> None:
+        """Takes a computed prompt into account."""
+        if tokens > 0:
+            self.seconds_per_token += 0.2 * (seconds / tokens - self.seconds_per_token)
+
+
+class PrefillFlow:
+    """Computes prompts on a host."""
+
+    def __init__(self, host: Host, publish_s: float) -> None:
+        self._host = host
+        self._publish_s = publish_s
+        self._pace = Pace()
+
+    async def run(self, job: PrefillJob) -> Prefilled:
+        """Computes a prompt. Raises LostRace where there is no room or a later attempt came.
+
+        When cancelled, or ended by an error, everything is free again once it returns.
+        """
+        arrived = time.monotonic()
+        async with self._host.runs.enter(job.claim, job.cost) as run, run.interruptible():
+            handed_over = False
+            try:
+                result = await self._prefill(run, job, arrived)
+                handed_over = result.finish_reason is None
+                return result
+            finally:
+                if not handed_over:
+                    lease = self._host.transfer.release_lease(job.lease_id)
+                    self._host.background.spawn(lease)
+
+    async def _prefill(self, run: Run, job: PrefillJob, arrived: float) -> Prefilled:
+        sequences = self._host.sequences
+        available = await sequences.held_elsewhere(job.request)
+        async with sequences.open(run, job.request, available, job.lease_id) as sequence:
+            started = time.monotonic()
+            async with self._publication(job) as publication:
+                first, reason = await _first_token(sequence.stream, publication)
+                sampled = time.monotonic()
+                if reason is FinishReason.HANDOVER:
+                    await publication.finish()
+                published = time.monotonic()
+        computed = len(job.request.prompt) - sequence.cached_tokens
+        self._pace.observe(computed, sampled - started)
+        copied = [block for block in publication.held.values() if block.name not in available]
+        handed_over = reason is FinishReason.HANDOVER
+        return Prefilled(
+            first,
+            None if handed_over else reason,
+            tuple(publication.held.values()) if handed_over else (),
+            PrefillStats(
+                cached_tokens=sequence.cached_tokens,
+                computed_tokens=computed,
+                waiting_s=started - arrived,
+                computing_s=sampled - started,
+                publishing_s=published - sampled,
+                published_blobs=len(copied),
+                published_bytes=sum(
+                    self._host.port.layout.block_bytes(block.group) for block in copied
+                ),
+            ),
+        )
+
+    def _publication(self, job: PrefillJob) -> Publication:
+        return Publication(
+            self._host.port,
+            self._host.transfer,
+            job.lease_id,
+            deadline_s=self._publish_s,
+            seconds_per_token=self._pace.seconds_per_token,
+        )
+
+
+async def _first_token(
+    stream: SequenceStream, publication: Publication
+) -> tuple[SampledToken, FinishReason]:
+    """The first token and why the sequence ended; exports go to `publication` as they come."""
+    tokens: list[SampledToken] = []
+    while True:
+        output = await stream.next()
+        publication.add(output.exports)
+        tokens.extend(output.tokens)
+        if output.finish_reason is not None:
+            return tokens[0], output.finish_reason

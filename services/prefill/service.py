@@ -1,0 +1,103 @@
+"""The servicer of PrefillService: messages in, messages out."""
+
+from typing import Any
+
+import grpc
+
+from baton.naming import LeaseId, RequestId
+from baton.policy.fleet import Claim
+from baton.v1 import kv_pb2, prefill_pb2, prefill_pb2_grpc
+from engine.types import Request
+from services.common.rpc import Register
+from services.prefill.flow import Prefilled, PrefillFlow, PrefillJob, PrefillStats
+from services.worker import messages, validation
+from services.worker.host import Host
+
+NAME = prefill_pb2.DESCRIPTOR.services_by_name["PrefillService"].full_name
+
+
+class PrefillServicer(prefill_pb2_grpc.PrefillServiceServicer):
+    """Answers for one host."""
+
+    def __init__(self, host: Host, publish_s: float) -> None:
+        self._host = host
+        self._flow = PrefillFlow(host, publish_s)
+
+    async def Prefill(  # noqa: N802 - named by the protocol
+        self,
+        request: prefill_pb2.PrefillRequest,
+        _context: grpc.aio.ServicerContext[Any, Any],
+    ) -> prefill_pb2.PrefillResponse:
+        """Computes one prompt."""
+        result = await self._flow.run(self._job(request))
+        response = prefill_pb2.PrefillResponse(
+            first_token=messages.sampled_token(result.first_token),
+            finish_reason=messages.finish_reason(result.finish_reason),
+            stats=_stats(result.stats),
+        )
+        if result.finish_reason is None:
+            response.handoff.CopyFrom(self._handoff(request, result))
+        return response
+
+    def _job(self, request: prefill_pb2.PrefillRequest) -> PrefillJob:
+        host, limits = self._host, self._host.port.limits
+        validation.check_request_id(request.request_id)
+        validation.check_incarnation(request.incarnation, host.identity.incarnation)
+        validation.check_fingerprint(request.layout_fingerprint, host.fingerprint)
+        validation.check_lease_id("lease_id", request.lease_id)
+        prompt = validation.prompt_ids("prompt_token_ids", request.prompt_token_ids, limits)
+        return PrefillJob(
+            Claim(RequestId(request.request_id), request.attempt),
+            Request(
+                request_id=messages.sequence_key(request.request_id, request.attempt),
+                prompt=prompt,
+                sampling=validation.sampling_params(
+                    "sampling", request.sampling, len(prompt), limits
+                ),
+                salt=validation.check_salt("tenant_salt", request.tenant_salt),
+                hand_over_after=1,
+                export=True,
+            ),
+            LeaseId(request.lease_id),
+        )
+
+    def _handoff(self, request: prefill_pb2.PrefillRequest, result: Prefilled) -> kv_pb2.Handoff:
+        return kv_pb2.Handoff(
+            request_id=request.request_id,
+            attempt=request.attempt,
+            prompt_token_ids=request.prompt_token_ids,
+            sampling=request.sampling,
+            manifest=kv_pb2.Manifest(
+                layout_fingerprint=self._host.fingerprint,
+                length_tokens=len(request.prompt_token_ids),
+                blobs=messages.blob_refs(result.held),
+                transfer_address=self._host.identity.transfer_address,
+            ),
+            choices=[
+                kv_pb2.ChoiceState(index=0, emitted=[messages.sampled_token(result.first_token)])
+            ],
+            lease_id=request.lease_id,
+            tenant_salt=request.tenant_salt,
+        )
+
+
+def _stats(stats: PrefillStats) -> prefill_pb2.PrefillStats:
+    return prefill_pb2.PrefillStats(
+        cached_tokens=stats.cached_tokens,
+        computed_tokens=stats.computed_tokens,
+        waiting=messages.duration(stats.waiting_s),
+        computing=messages.duration(stats.computing_s),
+        publishing=messages.duration(stats.publishing_s),
+        published_blobs=stats.published_blobs,
+        published_bytes=stats.published_bytes,
+    )
+
+
+def make_servicer(host: Host, publish_s: float) -> tuple[Register, str]:
+    """How to register the servicer for `host`, and its full name."""
+    servicer = PrefillServicer(host, publish_s)
+
+    def register(server: grpc.aio.Server) -> None:
+        prefill_pb2_grpc.add_PrefillServiceServicer_to_server(servicer, server)
+
+    return register, NAME

@@ -1,0 +1,72 @@
+"""Settings of an engine worker, as flags or BATON_* variables; roles add their own defaults."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from services.common.fleet.registry import HEARTBEAT_S
+from services.common.settings import FleetSettings
+
+MEBIBYTE = 1024 * 1024
+
+
+class WorkerSettings(FleetSettings):
+    """What prefill and decode workers are both told."""
+
+    model: Path = Field(description="Hugging Face model directory, or .gguf file")
+    served_name: str = Field("", description="name of the model; empty: its file's or directory's")
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "bfloat16", description="number format of weights and KV"
+    )
+    threads: int = Field(1, ge=1, description="compute threads of the engine")
+    cores: str = Field(
+        "", description="CPUs to pin the engine's thread to, such as `0,1`; empty: any"
+    )
+    kv_bytes: int = Field(512 * MEBIBYTE, gt=0, description="bytes of the engine's KV pools")
+    block_size: int = Field(16, ge=1, le=1024, description="tokens of one KV block")
+    checkpoint_blocks: int = Field(
+        32, ge=1, description="window blocks are published at every so many blocks of a prompt"
+    )
+    max_sequences: int = Field(32, ge=1, description="most sequences in one step")
+    max_step_tokens: int = Field(
+        256,
+        ge=1,
+        description="most tokens computed in one step; prompts are computed in what the running "
+        "sequences leave of it, so it bounds how long a prompt holds them up",
+    )
+    transfer: str = Field("127.0.0.1:7610", description="host:port of this host's transfer service")
+    segment_bytes: int = Field(
+        256 * MEBIBYTE, gt=0, description="shared memory to publish KV blobs in"
+    )
+    worker_id: str = Field("", description="id that is stable over restarts; empty: a fresh one")
+    progress_file: str = Field(
+        "", description="file to keep `BYTES_DONE BYTES_TOTAL` in while the model loads"
+    )
+    heartbeat_seconds: float = Field(
+        HEARTBEAT_S, gt=0, description="period of the fleet's heartbeat"
+    )
+    fetch_seconds: float = Field(
+        5.0, gt=0, description="longest wait for cached KV before it is computed instead"
+    )
+    drain_seconds: float = Field(
+        30.0, ge=0, description="how long running sequences may go on after SIGTERM"
+    )
+
+    @field_validator("cores")
+    @classmethod
+    def _cores_are_numbers(cls, value: str) -> str:
+        for part in filter(None, value.split(",")):
+            if not part.strip().isdecimal():
+                raise ValueError(f"`{part}` is not the number of a CPU")
+        return value
+
+    @property
+    def core_set(self) -> set[int] | None:
+        """CPUs for the engine's thread; None: any."""
+        return {int(part) for part in self.cores.split(",") if part.strip()} or None
+
+    @property
+    def model_name(self) -> str:
+        """Name under which the model is served."""
+        return self.served_name or self.model.stem

@@ -1,0 +1,69 @@
+"""The servicer of WorkerService: what a worker holds and has done."""
+
+from typing import Any
+
+import grpc
+import psutil
+
+from baton.errors import InternalError
+from baton.v1 import worker_pb2, worker_pb2_grpc
+from engine.errors import IntegrityError
+from engine.types import EngineStatus
+from services.common.fleet.record import to_record
+from services.worker.host import Host
+
+
+class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
+    """Answers for one host."""
+
+    def __init__(self, host: Host, *, dtype: str, threads: int) -> None:
+        self._host = host
+        self._dtype = dtype
+        self._threads = threads
+
+    async def GetWorkerStatus(  # noqa: N802 - named by the protocol
+        self,
+        request: worker_pb2.GetWorkerStatusRequest,
+        _context: grpc.aio.ServicerContext[Any, Any],
+    ) -> worker_pb2.GetWorkerStatusResponse:
+        """Status; with `check_integrity`, INTERNAL names what is broken."""
+        if request.check_integrity:
+            try:
+                await self._host.check_integrity()
+            except IntegrityError as error:
+                raise InternalError(str(error), reason="INTEGRITY") from error
+        return self._response(await self._host.port.status())
+
+    def _response(self, engine: EngineStatus) -> worker_pb2.GetWorkerStatusResponse:
+        host, counters = self._host, self._host.runs.counters
+        stats = host.transfer.stats
+        return worker_pb2.GetWorkerStatusResponse(
+            record=to_record(host.describe()),
+            kv_groups=[
+                worker_pb2.KvGroupStatus(
+                    name=group.name,
+                    total_blocks=group.total_blocks,
+                    used_blocks=group.used_blocks,
+                    cached_blocks=group.cached_blocks,
+                    block_bytes=group.block_bytes,
+                )
+                for group in engine.groups
+            ],
+            running_sequences=engine.running,
+            waiting_sequences=engine.waiting,
+            block_tokens=host.port.layout.block_size,
+            steps=engine.steps,
+            steps_by_batch_size=engine.steps_by_batch_size,
+            prefilled_tokens=engine.prefilled_tokens,
+            sampled_tokens=engine.sampled_tokens,
+            cached_tokens=engine.cached_tokens,
+            published_blobs=stats.published_blobs,
+            fetched_blobs=stats.fetched_blobs,
+            finished_requests=counters.finished,
+            cancelled_requests=counters.cancelled,
+            refused_requests=counters.refused,
+            recomputed_handoffs=host.recomputed_handoffs,
+            resident_bytes=psutil.Process().memory_info().rss,
+            dtype=self._dtype,
+            threads=self._threads,
+        )

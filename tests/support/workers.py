@@ -1,0 +1,284 @@
+"""Engine workers in the test's own process, served over loopback gRPC, beside a real transfer
+service process. Plays the router's part for one worker of each role."""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import torch
+
+from baton.errors import from_rpc_error
+from baton.policy.fleet import Role
+from baton.v1 import (
+    decode_pb2,
+    decode_pb2_grpc,
+    prefill_pb2,
+    prefill_pb2_grpc,
+    sampling_pb2,
+    transfer_pb2,
+    transfer_pb2_grpc,
+    worker_pb2,
+    worker_pb2_grpc,
+)
+from engine import Engine, EngineConfig
+from services.common import rpc
+from services.decode.service import make_servicer as make_decode_servicer
+from services.decode.settings import DecodeSettings
+from services.prefill.service import make_servicer as make_prefill_servicer
+from services.prefill.settings import PrefillSettings
+from services.worker.assembly import engine_config, make_host
+from services.worker.status import WorkerServicer
+
+BLOCK = 4
+_numbers = itertools.count()
+
+
+class TransferProcess:
+    """A transfer service of its own; `address` stays the same over a restart."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.address = "127.0.0.1:0"
+        self.start()
+
+    def start(self) -> None:
+        ready = self._directory / f"ready-{next(_numbers)}"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "services.transfer", "--address", self.address,
+             "--ready-file", str(ready)],
+        )  # fmt: skip
+        deadline = time.monotonic() + 30
+        while not ready.exists():
+            assert self.process.poll() is None, "the transfer service did not start"
+            assert time.monotonic() < deadline, "the transfer service is not ready"
+            time.sleep(0.02)
+        self.address = ready.read_text()
+
+    def signal(self, number: int) -> None:
+        os.kill(self.process.pid, number)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.signal(signal.SIGCONT)
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    async def status(self) -> transfer_pb2.GetTransferStatusResponse:
+        """What it holds, its integrity checked."""
+        async with rpc.channel(self.address) as channel:
+            return await transfer_pb2_grpc.TransferServiceStub(channel).GetTransferStatus(
+                transfer_pb2.GetTransferStatusRequest(check_integrity=True), timeout=5
+            )
+
+    async def release(self, lease_id: str) -> None:
+        async with rpc.channel(self.address) as channel:
+            await transfer_pb2_grpc.TransferServiceStub(channel).ReleaseLease(
+                transfer_pb2.ReleaseLeaseRequest(lease_id=lease_id), timeout=5
+            )
+
+
+class LocalWorker:
+    """A worker of this process and stubs to it."""
+
+    def __init__(self, host, server, channel) -> None:
+        self.host = host
+        self.server = server
+        self.prefill_stub = prefill_pb2_grpc.PrefillServiceStub(channel)
+        self.decode_stub = decode_pb2_grpc.DecodeServiceStub(channel)
+        self.status_stub = worker_pb2_grpc.WorkerServiceStub(channel)
+
+    async def status(self, check_integrity: bool = True) -> worker_pb2.GetWorkerStatusResponse:
+        return await self.status_stub.GetWorkerStatus(
+            worker_pb2.GetWorkerStatusRequest(check_integrity=check_integrity), timeout=5
+        )
+
+    async def becomes_clean(self, within_s: float = 1.0) -> worker_pb2.GetWorkerStatusResponse:
+        """The status once nothing is held, every structure being sound; fails after a while."""
+        deadline = time.monotonic() + within_s
+        while True:
+            status = await self.status()
+            left = [
+                *(f"{g.used_blocks} blocks of {g.name}" for g in status.kv_groups if g.used_blocks),
+                *(["a running sequence"] if status.running_sequences else []),
+                *(["a waiting sequence"] if status.waiting_sequences else []),
+                *(["a claim"] if status.record.taken else []),
+                *(["room"] if status.record.running != worker_pb2.WorkerUsage() else []),
+            ]
+            if not left:
+                return status
+            assert time.monotonic() < deadline, f"still held: {', '.join(left)}"
+            await asyncio.sleep(0.01)
+
+    async def runs(self, sequences: int = 1, within_s: float = 5.0) -> None:
+        """Returns once so many sequences run."""
+        deadline = time.monotonic() + within_s
+        while (await self.status(check_integrity=False)).running_sequences < sequences:
+            assert time.monotonic() < deadline, f"{sequences} sequences never ran"
+
+    def prefill(self, request: prefill_pb2.PrefillRequest, timeout: float = 20.0):
+        return self.prefill_stub.Prefill(request, timeout=timeout)
+
+    def decode(self, request: decode_pb2.DecodeRequest, timeout: float = 20.0):
+        return self.decode_stub.Decode(request, timeout=timeout)
+
+
+def make_settings(role: Role, model: Path, transfer: str, **values):
+    kind = PrefillSettings if role is Role.PREFILL else DecodeSettings
+    defaults = {
+        "model": model, "transfer": transfer, "dtype": "float32", "threads": 1,
+        "block_size": BLOCK, "kv_bytes": 4 << 20, "segment_bytes": 8 << 20, "max_sequences": 4,
+        "max_step_tokens": 8, "checkpoint_blocks": 2, "fetch_seconds": 2.0,
+    }  # fmt: skip
+    return kind(_cli_parse_args=[], **(defaults | values))
+
+
+@contextlib.asynccontextmanager
+async def local_worker(
+    role: Role, model: Path, transfer: str, **values
+) -> AsyncIterator[LocalWorker]:
+    settings = make_settings(role, model, transfer, **values)
+    engine = Engine.load(model, engine_config(settings))
+    failed = asyncio.Event()
+    host = make_host(settings, role, engine, failed)
+    await host.transfer.start()
+    host.port.start()
+    if role is Role.PREFILL:
+        register, name = make_prefill_servicer(host, settings.publish_seconds)
+    else:
+        register, name = make_decode_servicer(host)
+    status = WorkerServicer(host, dtype=settings.dtype, threads=settings.threads)
+    server = await rpc.serve(
+        "127.0.0.1:0",
+        [register, lambda to: worker_pb2_grpc.add_WorkerServiceServicer_to_server(status, to)],
+        [name],
+    )
+    host.address = server.address
+    channel = rpc.channel(server.address)
+    try:
+        yield LocalWorker(host, server, channel)
+    finally:
+        await channel.close()
+        await server.stop(0.5)
+        await host.transfer.close()
+        await host.port.stop()
+
+
+def sampling(**values) -> sampling_pb2.SamplingParams:
+    return sampling_pb2.SamplingParams(
+        **({"temperature": 0.0, "seed": 11, "max_tokens": 10, "ignore_eos": True} | values)
+    )
+
+
+def prefill_request(prompt, *, attempt=0, request_id=None, **values) -> prefill_pb2.PrefillRequest:
+    number = next(_numbers)
+    return prefill_pb2.PrefillRequest(
+        request_id=request_id or f"request-{number}",
+        attempt=attempt,
+        prompt_token_ids=prompt,
+        sampling=sampling(**values),
+        lease_id=f"lease-{number}",
+    )
+
+
+def decode_request(handoff, *, attempt=None) -> decode_pb2.DecodeRequest:
+    return decode_pb2.DecodeRequest(
+        request_id=handoff.request_id,
+        attempt=handoff.attempt if attempt is None else attempt,
+        handoff=handoff,
+    )
+
+
+def prompt_request(prompt, *, emitted=(), request_id=None, attempt=0, **values):
+    return decode_pb2.DecodeRequest(
+        request_id=request_id or f"request-{next(_numbers)}",
+        attempt=attempt,
+        prompt=decode_pb2.Prompt(
+            prompt_token_ids=prompt, emitted_token_ids=emitted, sampling=sampling(**values)
+        ),
+    )
+
+
+class Stream:
+    """What a whole Decode call said."""
+
+    def __init__(self) -> None:
+        self.started: decode_pb2.DecodeStarted | None = None
+        self.tokens: list[sampling_pb2.SampledToken] = []
+        self.finished: decode_pb2.DecodeFinished | None = None
+
+    @property
+    def ids(self) -> list[int]:
+        return [token.token_id for token in self.tokens]
+
+
+async def whole(call) -> Stream:
+    """Reads a Decode call to its end; the events must come in their order."""
+    stream = Stream()
+    async for event in call:
+        match event.WhichOneof("event"):
+            case "started":
+                assert stream.started is None
+                stream.started = event.started
+            case "tokens":
+                assert stream.started is not None
+                assert stream.finished is None
+                stream.tokens += event.tokens.tokens
+            case "finished":
+                assert stream.finished is None
+                stream.finished = event.finished
+    assert stream.finished is not None
+    return stream
+
+
+async def failure_of(call):
+    """The error that a call ends with."""
+    try:
+        if hasattr(call, "__aiter__"):
+            async for _ in call:
+                pass
+        else:
+            await call
+    except grpc.aio.AioRpcError as error:
+        return from_rpc_error(error)
+    raise AssertionError("the call did not fail")
+
+
+def own_output(engine: Engine, prompt, **values) -> list[int]:
+    """What one engine, alone, generates."""
+    from engine import Request, SamplingParams
+
+    given = {"temperature": 0.0, "seed": 11, "max_tokens": 10, "ignore_eos": True} | values
+    given["stop_token_ids"] = frozenset(given.get("stop_token_ids", ()))
+    key = f"own-{next(_numbers)}"
+    engine.admit(Request(key, tuple(prompt), SamplingParams(**given)))
+    engine.start(key)
+    ids: list[int] = []
+    while engine.has_work:
+        for output in engine.step():
+            ids += [token.token_id for token in output.tokens]
+    return ids
+
+
+def lone_engine(model: Path) -> Engine:
+    return Engine.load(
+        model,
+        EngineConfig(
+            dtype=torch.float32, threads=1, block_size=BLOCK, kv_bytes=4 << 20, max_sequences=4,
+            max_step_tokens=64,
+        ),
+    )  # fmt: skip

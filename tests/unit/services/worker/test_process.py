@@ -1,0 +1,198 @@
+"""A worker's process: how it starts, what it tells the fleet, how it ends."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from baton.errors import InternalError
+from baton.policy.fleet import Role
+from baton.v1 import decode_pb2_grpc
+from services.common import rpc
+from services.common.fleet.store import FleetStore
+from services.decode.service import make_servicer
+from services.worker.assembly import run_worker
+from tests.support.redis import RedisServer
+from tests.support.workers import failure_of, make_settings, prompt_request, whole
+
+
+@pytest.fixture(scope="module")
+def redis():
+    server = RedisServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def store(redis):
+    store = FleetStore(redis.url, "process-test")
+    yield store
+    await store.close()
+
+
+async def _until(condition, within_s=20.0):
+    deadline = asyncio.get_running_loop().time() + within_s
+    while not (result := await condition()):
+        assert asyncio.get_running_loop().time() < deadline, "it never happened"
+        await asyncio.sleep(0.02)
+    return result
+
+
+async def _worker(store):
+    workers = (await store.snapshot()).workers
+    return workers[0] if workers else None
+
+
+def _start(role: str, tmp_path, redis, transfer_process, model, **flags) -> subprocess.Popen:
+    flags = {
+        "model": model, "transfer": transfer_process.address, "redis": redis.url,
+        "fleet": "process-test", "worker-id": f"{role}-0", "served-name": "tiny",
+        "dtype": "float32", "kv-bytes": 4 << 20, "segment-bytes": 8 << 20,
+        "ready-file": tmp_path / "ready", "progress-file": tmp_path / "progress",
+        "heartbeat-seconds": 0.2, "cores": os.sched_getaffinity(0).pop(), "drain-seconds": 20,
+    } | flags  # fmt: skip
+    command = [sys.executable, "-m", f"services.{role}"]
+    for name, value in flags.items():
+        command += [f"--{name}", str(value)]
+    with (tmp_path / "log").open("w") as log:
+        return subprocess.Popen(command, stderr=log)
+
+
+async def _exit_code(process, within_s=20.0):
+    return await asyncio.to_thread(process.wait, within_s)
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+async def test_a_worker_starts_registers_and_leaves(
+    tmp_path, redis, store, transfer_process, tiny_model, role
+):
+    process = _start(role, tmp_path, redis, transfer_process, tiny_model)
+    try:
+        worker = await _until(lambda: _worker(store))
+        await _until(lambda: asyncio.to_thread((tmp_path / "ready").exists))
+        done, total = map(int, (tmp_path / "progress").read_text().split())
+        assert done == total > 0
+        assert (tmp_path / "ready").read_text() == worker.address
+        assert (worker.worker_id, worker.role, worker.model.name) == (
+            f"{role}-0", Role(role), "tiny",
+        )  # fmt: skip
+        assert (worker.pid, worker.draining) == (process.pid, False)
+        async with rpc.channel(worker.address) as channel:
+            answer = await health_pb2_grpc.HealthStub(channel).Check(
+                health_pb2.HealthCheckRequest(), timeout=5
+            )
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        process.send_signal(signal.SIGTERM)
+        assert await _exit_code(process) == 0
+        assert (await store.snapshot()).workers == ()
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def test_sigterm_lets_a_stream_finish_and_then_exits_0(
+    tmp_path, redis, store, transfer_process, tiny_model
+):
+    process = _start("decode", tmp_path, redis, transfer_process, tiny_model)
+    try:
+        worker = await _until(lambda: _worker(store))
+        async with rpc.channel(worker.address) as channel:
+            stub = decode_pb2_grpc.DecodeServiceStub(channel)
+            call = stub.Decode(prompt_request([5, 6, 7], max_tokens=400), timeout=30)
+            reading = asyncio.create_task(whole(call))
+
+            async def running():
+                return (await _worker(store)).running.sequences
+
+            await _until(running)
+            process.send_signal(signal.SIGTERM)
+
+            async def draining():
+                return (await _worker(store)).draining
+
+            await _until(draining)
+            refused = await failure_of(stub.Decode(prompt_request([5, 6, 7]), timeout=5))
+            assert refused.code is grpc.StatusCode.UNAVAILABLE
+            health = await health_pb2_grpc.HealthStub(channel).Check(
+                health_pb2.HealthCheckRequest(), timeout=5
+            )
+            assert health.status == health_pb2.HealthCheckResponse.NOT_SERVING
+            assert len((await reading).ids) == 400
+        assert await _exit_code(process) == 0
+        assert (await store.snapshot()).workers == ()
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def test_what_does_not_finish_in_time_is_told_to_go_elsewhere(
+    redis, store, transfer_process, tiny_model
+):
+    settings = make_settings(
+        Role.DECODE, tiny_model, transfer_process.address, redis=redis.url,
+        fleet="process-test", drain_seconds=0.05,
+    )  # fmt: skip
+    stop = asyncio.Event()
+    running = asyncio.create_task(run_worker(settings, Role.DECODE, make_servicer, stop))
+    worker = await _until(lambda: _worker(store))
+    async with rpc.channel(worker.address) as channel:
+        call = decode_pb2_grpc.DecodeServiceStub(channel).Decode(
+            prompt_request([5, 6, 7], max_tokens=500), timeout=30
+        )
+        events = aiter(call)
+        await anext(events)
+        stop.set()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            async for _ in events:
+                pass
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    await asyncio.wait_for(running, 10)
+    assert (await store.snapshot()).workers == ()
+
+
+async def test_what_cannot_be_loaded_is_said_in_one_line(tmp_path, redis, transfer_process):
+    process = _start("decode", tmp_path, redis, transfer_process, tmp_path / "nothing-here")
+    assert await _exit_code(process) == 1
+    lines = (tmp_path / "log").read_text().strip().splitlines()
+    assert "nothing-here" in lines[-1]
+    assert not any("Traceback" in line for line in lines)
+
+
+async def test_a_failed_engine_ends_its_streams_and_the_process(
+    redis, store, transfer_process, tiny_model
+):
+    hosts = []
+
+    def servicer(host):
+        hosts.append(host)
+        return make_servicer(host)
+
+    settings = make_settings(
+        Role.DECODE, tiny_model, transfer_process.address, redis=redis.url, fleet="process-test"
+    )
+    running = asyncio.create_task(run_worker(settings, Role.DECODE, servicer, asyncio.Event()))
+    worker = await _until(lambda: _worker(store))
+    async with rpc.channel(worker.address) as channel:
+        stub = decode_pb2_grpc.DecodeServiceStub(channel)
+        call = stub.Decode(prompt_request([5, 6, 7], max_tokens=400), timeout=30)
+        events = aiter(call)
+        await anext(events)
+
+        def broken():
+            raise RuntimeError("out of memory")
+
+        await asyncio.wrap_future(
+            hosts[0].port._thread.call(lambda engine: setattr(engine, "step", broken))
+        )
+        with pytest.raises(grpc.aio.AioRpcError, match="out of memory") as caught:
+            async for _ in events:
+                pass
+        assert caught.value.code() is InternalError.code
+    with pytest.raises(OSError, match="out of memory"):
+        await asyncio.wait_for(running, 10)
+    assert (await store.snapshot()).workers == ()

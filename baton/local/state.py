@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -75,9 +75,6 @@ class State:
     since: float
     """When it was started, in seconds since 1970."""
     processes: tuple[ProcessState, ...]
-
-    def with_phase(self, phase: Phase) -> "State":
-        return replace(self, phase=phase)
 
     def write(self, run_dir: RunDir) -> None:
         """Puts it into the state file, at once and whole."""

@@ -111,10 +111,6 @@ class Dispatcher:
         *before, decode = await Search(self._desk, wish).run()
         return Placement(before[0] if before else None, decode)
 
-    async def claim_prefill(self, demand: Demand, exclude: Excluded = frozenset()) -> Worker:
-        """Claims another prefill worker alone: as `turn`, but ahead of what has not begun."""
-        return await self._another(demand, ((Role.PREFILL,),), exclude, None)
-
     async def claim_decode(
         self, demand: Demand, exclude: Excluded = frozenset(), fingerprint: str | None = None
     ) -> Worker:
@@ -123,7 +119,10 @@ class Dispatcher:
         `fingerprint` is the KV layout of the handoff. A worker of another layout comes only
         where no live one has it; it can't use the handoff and has to be sent the tokens.
         """
-        return await self._another(demand, _DECODE_ONLY, exclude, fingerprint)
+        score_s = queue_score(0.0, self._config.ttft_target_s, started=True)
+        wish = Wish(demand, _DECODE_ONLY, score_s, None, exclude, fingerprint)
+        (worker,) = await Search(self._desk, wish).run()
+        return worker
 
     async def release(self, request_id: RequestId, worker_id: WorkerId | None = None) -> None:
         """Gives back what the request holds (on `worker_id`). Idempotent; raises nothing but its
@@ -133,11 +132,3 @@ class Dispatcher:
     def held(self, request_id: RequestId) -> frozenset[WorkerId]:
         """Workers on which the request holds room."""
         return self._claims.held(request_id)
-
-    async def _another(
-        self, demand: Demand, ways: Ways, exclude: Excluded, fingerprint: str | None
-    ) -> Worker:
-        score_s = queue_score(0.0, self._config.ttft_target_s, started=True)
-        wish = Wish(demand, ways, score_s, None, exclude, fingerprint)
-        (worker,) = await Search(self._desk, wish).run()
-        return worker

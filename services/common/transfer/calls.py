@@ -156,12 +156,6 @@ class TransferCalls:
         with _translated():
             await self._stub.Discard(request, timeout=deadline_s)
 
-    async def renew_lease(self, lease_id: LeaseId, ttl_s: float, deadline_s: float) -> None:
-        """Prolongs a lease. Raises NotFound where it expired."""
-        request = transfer_pb2.RenewLeaseRequest(lease_id=lease_id, lease_ttl=_duration(ttl_s))
-        with _translated():
-            await self._stub.RenewLease(request, timeout=deadline_s)
-
     async def release_lease(self, lease_id: LeaseId, deadline_s: float) -> None:
         """Ends a lease; no error where it is gone already."""
         request = transfer_pb2.ReleaseLeaseRequest(lease_id=lease_id)

@@ -10,8 +10,8 @@ from pathlib import Path
 from baton import naming
 from baton.v1 import inference_pb2_grpc
 from services.common import process, rpc
+from services.common.background import Background
 from services.common.fleet.store import FleetStore, RouterId
-from services.router.background import Background
 from services.router.channels import Channels
 from services.router.dispatch import DispatchConfig, Dispatcher
 from services.router.fleet import FleetView
@@ -29,6 +29,8 @@ from services.router.text import TextModel, TextModelError
 log = logging.getLogger("services.router")
 
 _POLL_S = 0.1
+_RELEASE_S = 1.0
+"""For giving back what a request held; after it claims and leases expire by themselves."""
 _STOP_S = 1.0
 """For calls that remain after the grace, and for those of the fleet's status."""
 
@@ -45,7 +47,7 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
         closing(fleet.close)
         dispatcher = Dispatcher(store, fleet, router_id, _dispatch_config(settings))
         closing(dispatcher.close)
-        background = Background()
+        background = Background(_RELEASE_S)
         channels = Channels(background)
         closing(channels.close)
         leases = LeaseKeeper(GrpcLeaseTransport(channels), background, settings.lease_ttl_s)

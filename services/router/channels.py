@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import grpc
 
 from services.common import rpc
-from services.router.background import Background
+from services.common.background import Background
 
 Connect = Callable[[str], grpc.aio.Channel]
 """Opens a channel to an address."""

@@ -17,7 +17,7 @@ from contextlib import aclosing
 
 from baton.errors import BatonError, Unavailable
 from baton.policy.fleet import Worker
-from services.router.background import Background
+from services.common.background import Background
 from services.router.deadline import Deadline
 from services.router.dispatch import Dispatcher, Placement
 from services.router.events import Delta, Event, SampledToken

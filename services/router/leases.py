@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from baton import naming
 from baton.naming import LeaseId
 from baton.v1 import transfer_pb2, transfer_pb2_grpc
-from services.router.background import Background
+from services.common.background import Background
 from services.router.channels import Channels
 from services.router.retry import Pause
 

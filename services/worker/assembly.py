@@ -70,7 +70,7 @@ async def run_worker(
     try:
         await _serve(settings, host, make_servicer, stop, failed)
     finally:
-        await host.background.wait_empty(STOP_GRACE_S)
+        await host.background.settled(STOP_GRACE_S)
         await host.transfer.close()
         await host.port.stop()
     if host.failure is not None:

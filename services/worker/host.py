@@ -12,8 +12,8 @@ from baton.naming import Incarnation, WorkerId
 from baton.policy.fleet import ModelLimits, Role, Usage, Worker
 from engine.engine import Engine
 from engine.errors import IntegrityError
+from services.common.background import Background
 from services.common.transfer.client import TransferClient
-from services.worker.background import Background
 from services.worker.port import EnginePort
 from services.worker.runs import Runs
 from services.worker.sequences import Sequences

@@ -14,8 +14,8 @@ from baton.errors import InvalidRequest, LostRace
 from baton.naming import BlobName, LeaseId
 from engine.errors import NoRoom, RequestError
 from engine.types import Admission, BlockRef, Request
+from services.common.background import Background
 from services.common.transfer.client import IncomingBlob, TransferClient
-from services.worker.background import Background
 from services.worker.outbox import SequenceStream
 from services.worker.port import EnginePort
 from services.worker.runs import Run

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from baton import errors
 from baton.naming import Incarnation, WorkerId
 from baton.policy.fleet import ModelLimits, Role, Usage, Worker
-from services.router.background import Background
+from services.common.background import Background
 from services.router.deadline import Deadline
 from services.router.dispatch import Placement
 from services.router.events import Completed, FinishReason, SampledToken
@@ -264,7 +264,7 @@ class RouterParts:
         self.dispatcher = FakeDispatcher(self.windows, **fleet)
         self.legs = FakeLegs(self.windows, output, step=step)
         self.transfer = FakeTransfer(Windows())
-        self.background = Background()
+        self.background = Background(1.0)
         self.leases = LeaseKeeper(self.transfer, self.background, ttl_s=6.0)
         self.register = Register(most)
         self.pauses = []

@@ -6,6 +6,7 @@ fetching then return fewer names, within their deadline, and the caller computes
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,8 +14,8 @@ from dataclasses import replace
 from baton import errors
 from baton.naming import BlobName, Incarnation, LeaseId, WorkerId
 from services.common import rpc
+from services.common.background import Background
 from services.common.transfer.attachment import Attachment
-from services.common.transfer.background import Background
 from services.common.transfer.blobs import IncomingBlob, OutgoingBlob, TransferStats
 from services.common.transfer.calls import TransferCalls
 from services.common.transfer.copying import CopyThreads
@@ -52,7 +53,7 @@ class TransferClient:
         self._stats = TransferStats()
         self._channel = rpc.channel(address)
         self._calls = TransferCalls(self._channel, incarnation)
-        self._background = Background()
+        self._background = Background(fault_level=logging.DEBUG)
         self._copies = CopyThreads(copy_threads, copy_cores)
         self._maps = ReaderMaps()
         self._attachment = Attachment(self._calls, worker_id, segment_bytes, self._stats)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from baton import errors
 from baton.naming import BlobName, LeaseId
+from services.common.background import Background
 from services.common.transfer.attachment import Attachment, Segment
-from services.common.transfer.background import Background
 from services.common.transfer.blobs import OutgoingBlob, TransferStats
 from services.common.transfer.calls import TransferCalls, Written
 from services.common.transfer.copying import CopyThreads, WriteJob

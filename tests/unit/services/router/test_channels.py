@@ -1,4 +1,4 @@
-from services.router.background import Background
+from services.common.background import Background
 from services.router.channels import Channels
 
 

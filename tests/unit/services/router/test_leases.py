@@ -8,7 +8,7 @@ from baton import errors
 from baton.naming import LeaseId
 from baton.v1 import transfer_pb2, transfer_pb2_grpc
 from services.common import rpc
-from services.router.background import Background
+from services.common.background import Background
 from services.router.channels import Channels
 from services.router.leases import GrpcLeaseTransport, Lease, LeaseKeeper
 from tests.support.router_parts import FakeTransfer, Windows

@@ -18,7 +18,7 @@ from baton.v1 import (
     sampling_pb2,
 )
 from services.common import rpc
-from services.router.background import Background
+from services.common.background import Background
 from services.router.channels import Channels
 from services.router.deadline import Deadline
 from services.router.events import FinishReason, SampledToken

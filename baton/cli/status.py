@@ -45,6 +45,8 @@ def status(
         _show(fleet, address)
     if broken := problems(fleet):
         fail("; ".join(broken))
+    if check and not as_json:
+        typer.echo(f"integrity: nothing is wrong in {_checked(fleet)} processes")
 
 
 def _not_running(address: str) -> str:
@@ -54,6 +56,11 @@ def _not_running(address: str) -> str:
         doing = "starting" if state.phase is Phase.STARTING else state.phase
         return f"Baton at {address} is {doing} (pid {state.supervisor.pid}), and does not answer"
     return f"Baton is not running at {address}. `baton up` starts it"
+
+
+def _checked(fleet: inference_pb2.GetFleetResponse) -> int:
+    """Processes that checked themselves: the router and all that answered."""
+    return 1 + sum(one.HasField("status") for one in [*fleet.workers, *fleet.transfers])
 
 
 def problems(fleet: inference_pb2.GetFleetResponse) -> list[str]:

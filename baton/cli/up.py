@@ -127,6 +127,9 @@ def _here(options: UpOptions, patience: Patience) -> None:
             typer.echo("Ctrl-C stops it")
             run.watch(patience)
             _say("stopping")
+        except Interrupted:
+            _say("stopping")
+            raise
         except Problem as problem:  # told before the time that stopping takes
             _say(f"baton: {problem}")
             raise typer.Exit(FAILED) from None

@@ -87,12 +87,15 @@ def test_json_has_everything_and_numbers_are_numbers(router):
 
 
 def test_check_asks_for_integrity_and_what_is_broken_fails(router):
-    assert run(router.address, "--check").exit_code == 0
+    done = run(router.address, "--check")
+    assert done.exit_code == 0
+    assert done.output.endswith("integrity: nothing is wrong in 3 processes\n")
     assert router.checked == [True]
     router.fleet.workers[0].error = "block 7 is held twice"
     done = run(router.address, "--check")
     assert done.exit_code == 1
     assert done.stderr == "baton: prefill-0: block 7 is held twice\n"
+    assert "nothing is wrong" not in done.output
 
 
 def test_redis_away_is_a_problem(router):

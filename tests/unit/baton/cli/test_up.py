@@ -75,8 +75,9 @@ def test_ctrl_c_while_starting(baton):
     process = baton.up()
     state = baton.wait_phase(Phase.STARTING)
     process.send_signal(signal.SIGINT)
-    end(process)
+    _, err = end(process)
     assert process.returncode == 130
+    assert err == "stopping\n"
     assert_all_gone(state)
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 
 from baton.naming import BlobName
-from engine.admission import check_request
 from engine.config import EngineConfig
 from engine.counters import Counters
 from engine.errors import DuplicateRequest, NoRoom, UnknownRequest
@@ -36,6 +35,7 @@ from engine.types import (
     SampledToken,
     SequenceOutput,
 )
+from engine.validation import check_request
 
 
 class Engine:

@@ -1,0 +1,1 @@
+"""Scheduling as pure functions: who may have room, who comes first, which worker suits."""

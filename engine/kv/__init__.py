@@ -1,0 +1,1 @@
+"""The KV cache: names, layout, pools of blocks by group, what is held and what is reused."""

@@ -1,0 +1,1 @@
+"""What all processes share: servers and channels, settings, the fleet, the transfer client."""

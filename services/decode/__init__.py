@@ -1,0 +1,1 @@
+"""The decode worker: continues sequences from a handoff or a prompt, streams tokens."""

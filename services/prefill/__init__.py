@@ -1,0 +1,1 @@
+"""The prefill worker: computes prompts, publishes their KV, answers with a handoff."""

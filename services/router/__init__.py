@@ -1,0 +1,1 @@
+"""The router: clients' streams, text, dispatch and retries; no KV and no torch."""

@@ -1,0 +1,1 @@
+"""The transfer service: immutable KV blobs in one host's shared memory, under leases."""

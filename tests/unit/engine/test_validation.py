@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine.admission import check_request
 from engine.errors import RequestError
 from engine.types import Limits, Request, SamplingParams
+from engine.validation import check_request
 
 LIMITS = Limits(context_tokens=20, vocab_size=50, eos_token_ids=frozenset({1}))
 GOOD = Request("r", (1, 2, 3), SamplingParams(max_tokens=5))

@@ -83,7 +83,7 @@ class FallbackDetokenizer:
         if isinstance(piece, bytes):
             self._run += piece
             return ""
-        return self._emit(piece) if piece else ""
+        return self._emit(piece)
 
     def finish(self) -> str:
         """As `Detokenizer.finish`."""
@@ -98,7 +98,7 @@ class FallbackDetokenizer:
         else:
             return
         backwards = map(self._pieces.of, reversed(prompt_ids))
-        run = takewhile(lambda piece: isinstance(piece, bytes) or not piece, backwards)
+        run = takewhile(lambda piece: isinstance(piece, bytes), backwards)
         self._run += b"".join(reversed([_as_bytes(piece) for piece in run]))
 
     def _emit(self, piece: str) -> str:

@@ -19,10 +19,11 @@ from services.router.text import byte_alphabet
 from services.router.text.errors import TextModelError
 
 Piece = bytes | str
-"""Text, or bytes that may be part of a code point."""
+"""Text, even if empty, or bytes that may be part of a code point."""
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-_NO_PIECE = ""
+_NO_PIECE = b""
+"""Of what is not decoded at all: unlike an empty text, it does not end a run of bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Pieces:
         self._known: dict[int, Piece] = dict.fromkeys(skipped, _NO_PIECE)
 
     def of(self, token_id: int) -> Piece:
-        """What `token_id` adds; empty for special tokens and ids beyond the vocabulary."""
+        """What `token_id` adds; no bytes for special tokens and ids beyond the vocabulary."""
         piece = self._known.get(token_id)
         if piece is None:
             token = self._tokenizer.id_to_token(token_id)

@@ -61,6 +61,16 @@ def test_random_ids(kind, data):
     assert "".join(streamed(kind, prompt, output)) == by_the_rule(kind, prompt, output)
 
 
+@pytest.mark.parametrize("kind", ["llama", "gemma"])
+@pytest.mark.parametrize("cut", range(5))
+def test_a_token_without_text_ends_a_run_of_bytes_and_one_that_is_skipped_does_not(kind, cut):
+    nul, high = byte_ids(kind, b"\x00\x80")
+    empty, beyond = tokenizer(kind).token_to_id(""), tokenizer(kind).get_vocab_size() + 1
+    for ids in ([nul, empty, high, nul], [nul, beyond, high, nul]):
+        text = "".join(streamed(kind, ids[:cut], ids[cut:]))
+        assert text == by_the_rule(kind, ids[:cut], ids[cut:])
+
+
 @pytest.mark.parametrize("kind", ["byte-level", "llama", "gemma"])
 @given(
     data=st.lists(

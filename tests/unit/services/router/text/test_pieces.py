@@ -57,4 +57,4 @@ def test_pieces_of_tokens():
     )
     vocab = {"_a_": 0, "<0xC3>": 1, "<0xZZ>": 2, "<s>": 3}
     pieces = Pieces(with_decoder(decoder, vocab), skipped={3})
-    assert [pieces.of(index) for index in range(5)] == [" a ", b"\xc3", "<0xZZ>", "", ""]
+    assert [pieces.of(index) for index in range(5)] == [" a ", b"\xc3", "<0xZZ>", b"", b""]

@@ -4,6 +4,8 @@ Each service subclasses `ServiceSettings` in its own `settings.py`; its `__main_
 once and passes the frozen object on. Nothing reads the environment later.
 """
 
+from typing import Literal
+
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -25,7 +27,9 @@ class ServiceSettings(BaseSettings):
         "127.0.0.1:0", description="host:port to listen on; port 0 takes a free one"
     )
     advertise: str = Field("", description="host:port under which others reach it; empty: as bound")
-    log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "INFO", description="least that is logged"
+    )
     ready_file: str = Field("", description="file to write the bound address into, once ready")
 
 

@@ -152,7 +152,7 @@ async def test_a_burst_of_cancels_leaves_an_idle_server(cluster):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         cluster.wait_idle(1.0)
-        after = await first_token([9, 99, 11])
+        after = sorted([await first_token([9, 99 + i, 11]) for i in range(3)])[1]
         assert after < idle * 3 + 0.25
 
 

@@ -41,9 +41,7 @@ class Background:
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
         """Starts `work`; returns at once. `name` is what the log calls it."""
-        if self._deadline_s is not None:
-            work = asyncio.wait_for(work, self._deadline_s)
-        task = asyncio.create_task(work, name=name)
+        task = asyncio.create_task(self._bounded(work), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
@@ -67,6 +65,10 @@ class Background:
             task.cancel()
         if late:
             await asyncio.wait(late)
+
+    async def _bounded(self, work: Coroutine[Any, Any, T]) -> T:
+        async with asyncio.timeout(self._deadline_s):
+            return await work
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

@@ -59,7 +59,7 @@ def up(
     shared_memory: Annotated[
         str, typer.Option(callback=_size, help="Shared memory of each worker, for handoffs.")
     ] = "256MiB",
-    block_size: Annotated[int, typer.Option(min=1, help="Tokens of a KV block.")] = 16,
+    block_size: Annotated[int, typer.Option(min=1, max=1024, help="Tokens of a KV block.")] = 16,
     grace: Annotated[
         float, typer.Option(min=0, help="Seconds that running requests may take at the end.")
     ] = 10.0,

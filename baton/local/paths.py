@@ -4,6 +4,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from baton.local.problem import Problem
+
 
 def _base(variable: str, default: str) -> Path:
     given = os.environ.get(variable, "")
@@ -27,10 +29,19 @@ class RunDir:
         return cls(_base("XDG_STATE_HOME", ".local/state") / "baton" / str(port))
 
     def make(self) -> None:
-        """Makes the directories; a Baton's sockets and logs are its user's alone."""
-        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.logs.mkdir(exist_ok=True)
-        self.marks.mkdir(exist_ok=True)
+        """Makes the directories; a Baton's sockets and logs are its user's alone.
+
+        Raises Problem where that is not possible.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.logs.mkdir(exist_ok=True)
+            self.marks.mkdir(exist_ok=True)
+        except OSError as error:
+            raise Problem(
+                f"cannot keep logs and state in {self.path}: {error.strerror}. "
+                "Name another directory with --run-dir"
+            ) from error
 
     @property
     def logs(self) -> Path:

@@ -6,6 +6,9 @@ from typing import Any
 
 from engine.loader.errors import LoadError
 
+_MOST = 2**31 - 1
+"""No count or size of a model comes near; tensors of more can't even be described."""
+
 
 class Fields:
     """A mapping of settings. Null counts as absent. Raises LoadError on a wrong value."""
@@ -24,13 +27,13 @@ class Fields:
         return self._values.get(self._prefix + key)
 
     def positive_int(self, key: str, default: int | None = None) -> int:
-        """A whole number of at least one."""
+        """A whole number of at least one, and of a size that makes sense."""
         value = self.get(key)
         if value is None:
             value = default
         if value is None:
             raise self.fault(key, "is missing")
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
             raise self.fault(key, f"is {value!r}, not a positive whole number")
         return value
 
@@ -71,6 +74,15 @@ class Fields:
         if not isinstance(value, str):
             raise self.fault(key, f"is {value!r}, not a string")
         return value
+
+    def texts(self, key: str) -> tuple[str, ...] | None:
+        """A list of strings; None where it is absent."""
+        value = self.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise self.fault(key, f"is {value!r}, not a list of strings")
+        return tuple(value)
 
     def part(self, key: str) -> "Fields | None":
         """A mapping within; None where it is absent."""

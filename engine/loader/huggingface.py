@@ -43,6 +43,9 @@ class HuggingFaceCheckpoint:
             places = read_json(self._path / INDEX).get("weight_map")
             if not isinstance(places, dict):
                 raise LoadError(self._path / INDEX, "weight_map is missing")
+            for tensor, name in places.items():
+                if not isinstance(name, str):
+                    raise LoadError(self._path / INDEX, f"weight_map.{tensor} is {name!r}, no file")
         elif (self._path / SINGLE).exists():
             places = None
         else:

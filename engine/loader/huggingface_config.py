@@ -96,9 +96,9 @@ def _gemma3(fields: Fields, eos: frozenset[int]) -> ModelConfig:
 
 
 def _gemma3_layer_types(fields: Fields, layers: int) -> tuple[str, ...]:
-    named = fields.get("layer_types")
+    named = fields.texts("layer_types")
     if named is not None:
-        return tuple(named)
+        return named
     pattern = fields.positive_int("sliding_window_pattern", 6)
     return tuple(SLIDING if (layer + 1) % pattern else FULL for layer in range(layers))
 

@@ -1,4 +1,4 @@
-"""What every `__main__` does around its service: logging, signals, the ready file."""
+"""What every `__main__` does around its service: settings, logging, signals, the ready file."""
 
 import asyncio
 import logging
@@ -7,12 +7,29 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
 
 from services.common.settings import ServiceSettings
 
 Main = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 """Runs a service until the event is set, then drains it."""
+
+
+S = TypeVar("S", bound=ServiceSettings)
+
+
+def read_settings(kind: type[S]) -> S:
+    """The settings in flags and environment. Exits 2 with a line for each one that is wrong."""
+    try:
+        return kind()
+    except ValidationError as error:
+        for problem in error.errors(include_url=False):
+            flag = "--" + "-".join(map(str, problem["loc"])).replace("_", "-")
+            given = f" {problem['input']}" if isinstance(problem["input"], str) else ""
+            sys.stderr.write(f"{flag}{given}: {problem['msg']}\n")
+        sys.exit(2)
 
 
 def run(name: str, settings: ServiceSettings, main: Main) -> None:

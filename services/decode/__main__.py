@@ -3,7 +3,7 @@
 from functools import partial
 
 from baton.policy.fleet import Role
-from services.common.process import run
+from services.common.process import read_settings, run
 from services.decode.service import make_servicer
 from services.decode.settings import DecodeSettings
 from services.worker.assembly import run_worker
@@ -11,7 +11,7 @@ from services.worker.assembly import run_worker
 
 def main() -> None:
     """Reads the settings and runs until a signal."""
-    settings = DecodeSettings()
+    settings = read_settings(DecodeSettings)
     run("decode", settings, partial(run_worker, settings, Role.DECODE, make_servicer))
 
 

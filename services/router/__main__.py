@@ -114,7 +114,7 @@ def _retry_limits(settings: RouterSettings) -> RetryLimits:
 
 def main() -> None:
     """The process's entry point."""
-    settings = RouterSettings()
+    settings = process.read_settings(RouterSettings)
     process.run("router", settings, partial(serve, settings))
 
 

@@ -7,11 +7,14 @@ there nor losing one is an error: a decode worker computes what it cannot fetch.
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from baton import naming
+import grpc
+
+from baton import errors, naming
 from baton.naming import LeaseId
 from baton.v1 import transfer_pb2, transfer_pb2_grpc
 from services.common.background import Background
@@ -19,6 +22,9 @@ from services.router.channels import Channels
 from services.router.retry import Pause
 
 log = logging.getLogger(__name__)
+
+_RELEASE_S = 0.8
+"""A release that takes longer is left to the lease's expiry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,8 @@ class LeaseKeeper:
         self._period_s = ttl_s / 3
         self._pause = pause
         self._held: set[Lease] = set()
+        self._away: set[str] = set()
+        """Addresses at which the last release failed: each is told of once, not per request."""
         self._renewing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -82,12 +90,22 @@ class LeaseKeeper:
         """Ends `lease` in the background; nothing happens when it is not held."""
         if lease in self._held:
             self._held.remove(lease)
-            release = self._transport.release(lease, self._period_s)
-            self._background.spawn(release, f"release {lease.lease_id} at {lease.address}")
+            name = f"release {lease.lease_id} at {lease.address}"
+            self._background.spawn(self._release(lease), name)
 
     async def renew_all(self) -> None:
         """Renews every held lease once, all at a time."""
         await asyncio.gather(*(self._renew(lease) for lease in tuple(self._held)))
+
+    async def _release(self, lease: Lease) -> None:
+        try:
+            await self._transport.release(lease, min(_RELEASE_S, self._period_s))
+        except Exception as error:  # noqa: BLE001 - it expires
+            level = logging.DEBUG if lease.address in self._away else logging.WARNING
+            log.log(level, "leases at %s are left to expire: %s", lease.address, error)
+            self._away.add(lease.address)
+        else:
+            self._away.discard(lease.address)
 
     async def _run(self) -> None:
         while True:
@@ -112,14 +130,23 @@ class GrpcLeaseTransport:
     async def renew(self, lease: Lease, ttl_s: float, timeout_s: float) -> None:
         request = transfer_pb2.RenewLeaseRequest(lease_id=lease.lease_id)
         request.lease_ttl.FromNanoseconds(int(ttl_s * 1e9))
-        with self._channels.use(lease.address) as channel:
+        with self._channels.use(lease.address) as channel, _one_line():
             await transfer_pb2_grpc.TransferServiceStub(channel).RenewLease(
                 request, timeout=timeout_s
             )
 
     async def release(self, lease: Lease, timeout_s: float) -> None:
         request = transfer_pb2.ReleaseLeaseRequest(lease_id=lease.lease_id)
-        with self._channels.use(lease.address) as channel:
+        with self._channels.use(lease.address) as channel, _one_line():
             await transfer_pb2_grpc.TransferServiceStub(channel).ReleaseLease(
                 request, timeout=timeout_s
             )
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """gRPC's own errors print as many lines."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise errors.from_rpc_error(error) from error

@@ -9,7 +9,7 @@ from services.transfer.settings import TransferSettings
 
 def main() -> None:
     """Serves until SIGTERM."""
-    settings = TransferSettings()
+    settings = process.read_settings(TransferSettings)
 
     async def serve(stop: asyncio.Event) -> None:
         running = await server.start(settings)

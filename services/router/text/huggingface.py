@@ -79,7 +79,7 @@ def _json(path: Path) -> dict[str, Any]:
 def _content(value: Any) -> str | None:
     """The text of a special token, which is a string or an object with `content`."""
     text = value.get("content") if isinstance(value, dict) else value
-    return text if isinstance(text, str) else None
+    return text if isinstance(text, str) and text else None
 
 
 def _extra_tokens(config: dict[str, Any]) -> list[str]:
@@ -109,6 +109,6 @@ def _chat_template(directory: Path, configured: Any) -> str | None:
     if path.is_file():
         return path.read_text(encoding="utf-8")
     if isinstance(configured, list):
-        named = {item.get("name"): item.get("template") for item in configured}
-        configured = named.get("default")
+        named = [item for item in configured if isinstance(item, dict)]
+        configured = next((i.get("template") for i in named if i.get("name") == "default"), None)
     return configured if isinstance(configured, str) else None

@@ -63,9 +63,9 @@ class TextModel:
     @classmethod
     def _from_directory(cls, path: Path) -> "TextModel":
         found = huggingface.read(path)
-        if found.add_bos is not None:
-            _add_ends(found.tokenizer, found.special_tokens, found.add_bos, bool(found.add_eos))
         try:
+            if found.add_bos is not None:
+                _add_ends(found.tokenizer, found.special_tokens, found.add_bos, bool(found.add_eos))
             return cls(found.tokenizer, found.special_tokens, found.chat_template)
         except TextModelError as error:
             raise TextModelError(f"{path / 'tokenizer.json'}: {error}") from None
@@ -142,10 +142,13 @@ class TextModel:
 def _add_ends(
     tokenizer: Tokenizer, special_tokens: Mapping[str, str], add_bos: bool, add_eos: bool
 ) -> None:
-    """Makes `tokenizer` add bos and eos as told, as far as it has them."""
+    """Makes `tokenizer` add bos and eos as told. Raises TextModelError where one is no token."""
     bos = special_tokens.get("bos_token") if add_bos else None
     eos = special_tokens.get("eos_token") if add_eos else None
     ends = {text: tokenizer.token_to_id(text) for text in (bos, eos) if text is not None}
+    for text, token_id in ends.items():
+        if token_id is None:
+            raise TextModelError(f"{text!r}, which begins or ends texts, is not in the vocabulary")
     pattern = ["$A", *([eos] if eos is not None else [])]
     if bos is not None:
         pattern.insert(0, bos)

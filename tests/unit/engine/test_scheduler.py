@@ -82,6 +82,16 @@ def test_a_long_prompt_does_not_hold_up_decodes() -> None:
         assert harness.step() == [("a", 1), ("b", 1), ("c", 1), ("long", 5)]
 
 
+def test_a_decode_that_joins_later_does_not_wait_behind_a_long_prompt() -> None:
+    """Such as one that was handed over: it has one token to compute from the start."""
+    harness = Harness(make_cache([None], [PLENTY], 8), 8)
+    harness.add("long", 100)
+    assert harness.step() == [("long", 8)]
+    harness.add("joined", 1)
+    for _ in range(10):
+        assert harness.step() == [("joined", 1), ("long", 7)]
+
+
 def test_a_step_without_blocks_waits_and_goes_on_with_them() -> None:
     harness = Harness(make_cache([None], [4], 16), 16)
     harness.add("a", 13, max_tokens=1)

@@ -180,6 +180,13 @@ def test_plain_words_for_what_is_missing(baton):
     assert "is not a size" in done.stderr
 
 
+def test_a_run_dir_that_cannot_be_made_is_named(baton):
+    (baton.run_dir.parent / "file").write_text("")
+    taken = baton.run_dir.parent / "file" / "run"
+    _, err = end(baton.up(f"--run-dir={taken}"))
+    assert f"baton: cannot keep logs and state in {taken}: Not a directory" in err
+
+
 def test_a_given_redis_is_used_and_left_alone(baton, tmp_path):
     other = UpProcess(tmp_path / "other")
     try:

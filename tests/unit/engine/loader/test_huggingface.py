@@ -105,6 +105,8 @@ def test_broken_config(tmp_path: Path) -> None:
         ({"hidden_size": ...}, ["hidden_size", "missing"]),
         ({"hidden_size": "64"}, ["hidden_size", "'64'"]),
         ({"num_hidden_layers": 0}, ["num_hidden_layers", "0"]),
+        ({"num_attention_heads": 2**70}, ["num_attention_heads", str(2**70)]),
+        ({"intermediate_size": 2**70}, ["intermediate_size", str(2**70)]),
         ({"num_hidden_layers": True}, ["num_hidden_layers", "True"]),
         ({"rms_norm_eps": -1.0}, ["rms_norm_eps", "-1.0"]),
         ({"head_dim": 31}, ["head_dim", "odd"]),
@@ -137,6 +139,8 @@ def test_settings_that_do_not_work(tmp_path: Path, settings: dict, parts: list[s
         ({"use_bidirectional_attention": True}, ["use_bidirectional_attention"]),
         ({"hidden_activation": "gelu"}, ["hidden_activation", "'gelu'"]),
         ({"layer_types": ["full_attention"]}, ["1 layer_types for 7 layers"]),
+        ({"layer_types": 3}, ["layer_types", "3"]),
+        ({"layer_types": [["full_attention"]] * 7}, ["layer_types", "list of strings"]),
         ({"layer_types": ["chunked_attention"] * 7}, ["chunked_attention"]),
     ],
 )
@@ -189,3 +193,9 @@ def test_index_without_a_map(tmp_path: Path) -> None:
     index = tiny_llama(tmp_path, shards=True) / "model.safetensors.index.json"
     index.write_text("{}")
     fails(tmp_path, "index.json", "weight_map")
+
+
+def test_index_that_names_no_files(tmp_path: Path) -> None:
+    index = tiny_llama(tmp_path, shards=True) / "model.safetensors.index.json"
+    edit(index, weight_map={"model.norm.weight": 1})
+    fails(tmp_path, index.name, "model.norm.weight", "1")

@@ -100,6 +100,22 @@ async def test_lost_lease_is_no_error(keeper, transfer, background, ticks):
     assert len(keeper) == 1
 
 
+async def test_a_transfer_service_that_is_away_is_told_of_once(transfer, background, caplog):
+    """Not once for each request: a busy router would fill its disk with it."""
+    keeper = LeaseKeeper(transfer, background, ttl_s=6.0)
+    for error, told in (
+        (errors.Unavailable("gone"), 1),
+        (None, 1),
+        (errors.Unavailable("gone"), 2),
+    ):
+        transfer.error = error
+        for _ in range(20):
+            keeper.release(keeper.new("here"))
+            await background.settled()
+        lines = [line for line in caplog.text.splitlines() if "left to expire" in line]
+        assert len(lines) == len(caplog.text.splitlines()) == told
+
+
 async def test_silent_transfer_service_does_not_hold_up_a_release(transfer):
     transfer.windows.stop_at = 0
     background = Background(deadline_s=0.05)
@@ -140,3 +156,12 @@ async def test_over_grpc():
     assert renew.lease_ttl.ToMilliseconds() == 6500
     await channels.close()
     await server.stop(0)
+
+
+async def test_a_failure_over_grpc_is_one_line():
+    channels = Channels(Background())
+    transport = GrpcLeaseTransport(channels)
+    with pytest.raises(errors.Unavailable) as caught:
+        await transport.release(Lease(LeaseId("lease-1"), "127.0.0.1:1"), timeout_s=2)
+    assert len(str(caught.value).splitlines()) == 1
+    await channels.close()

@@ -110,7 +110,8 @@ def test_chat_templates_of_a_directory(config, files, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "config", [None, {}, {"chat_template": [{"name": "tools", "template": "x"}]}]
+    "config",
+    [None, {}, {"chat_template": [{"name": "tools", "template": "x"}]}, {"chat_template": [1]}],
 )
 def test_a_model_without_a_template_refuses_chats(config, tmp_path):
     model = TextModel.load(write_directory(tmp_path, config=config))
@@ -147,6 +148,8 @@ def broken(path, what):
             return write_gguf(path / "m.gguf", metadata)
         case "bad json":
             return write_directory(path, tokenizer_config__json="{")
+        case "unknown bos":
+            return write_directory(path, config={"bos_token": "<none>", "add_bos_token": True})
         case "bad tokenizer":
             (path / "tokenizer.json").write_text("{}")
             return path
@@ -165,6 +168,7 @@ def broken(path, what):
         ("truncated", "m.gguf: truncated"),
         ("unknown kind", "m.gguf: tokenizer.ggml.model is 'rwkv'"),
         ("bad json", "tokenizer_config.json: "),
+        ("unknown bos", "tokenizer.json: '<none>', which begins or ends texts"),
         ("bad tokenizer", "tokenizer.json: "),
         ("other decoder", "tokenizer.json: its decoder is not supported"),
     ],

@@ -63,6 +63,56 @@ def byte_level(
     return tokenizer
 
 
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+SPACE = "\u2581"
+
+
+@cache
+def byte_fallback(prepend: str = "first") -> Tokenizer:
+    """A SentencePiece-like BPE tokenizer, trained: <unk>, <s>, </s>, 256 bytes, then merges.
+
+    `prepend`: where a space comes first, as Metaspace names it ("first", "always", "never").
+    """
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme=prepend, split=True)
+    trainer = trainers.BpeTrainer(
+        vocab_size=460, special_tokens=["<unk>", "<s>", "</s>", *BYTES], show_progress=False
+    )
+    tokenizer.train_from_iterator([*CORPUS[:3]] * 2, trainer)
+    state = json.loads(tokenizer.to_str())
+    state["added_tokens"] = state["added_tokens"][:3]
+    tokenizer = Tokenizer.from_str(json.dumps(state))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme=prepend, split=False)
+    steps = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    if prepend != "never":
+        steps.append(decoders.Strip(" ", 1, 0))
+    tokenizer.decoder = decoders.Sequence(steps)
+    tokenizer.add_tokens([AddedToken(PLAIN_ADDED, special=False, normalized=False)])
+    return tokenizer
+
+
+@cache
+def unigram(*, byte_fallback: bool = False, prepend: str = "always") -> Tokenizer:
+    """A Unigram tokenizer, trained: <unk>, <s>, </s>, perhaps 256 bytes, then pieces."""
+    head = ["<unk>", "<s>", "</s>", *(BYTES if byte_fallback else ())]
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme=prepend)
+    trainer = trainers.UnigramTrainer(
+        vocab_size=len(head) + 150, special_tokens=head, unk_token="<unk>", show_progress=False
+    )
+    tokenizer.train_from_iterator([*CORPUS[:3]] * 2, trainer)
+    state = json.loads(tokenizer.to_str())
+    state["model"]["byte_fallback"] = byte_fallback
+    state["added_tokens"] = state["added_tokens"][:3]
+    tokenizer = Tokenizer.from_str(json.dumps(state))
+    metaspace = decoders.Metaspace(SPACE, prepend_scheme=prepend)
+    tokenizer.decoder = (
+        decoders.Sequence([decoders.ByteFallback(), metaspace]) if byte_fallback else metaspace
+    )
+    tokenizer.add_tokens([AddedToken(PLAIN_ADDED, special=False, normalized=False)])
+    return tokenizer
+
+
 def byte_level_metadata(tokenizer: Tokenizer, pre: str) -> dict[str, Any]:
     """What a GGUF file says of a tokenizer made by `byte_level`."""
     state = _model_state(tokenizer)
@@ -98,6 +148,24 @@ def sentencepiece_metadata(
         "tokenizer.ggml.eos_token_id": 2,
         "tokenizer.ggml.unknown_token_id": 0,
     }
+
+
+def byte_fallback_metadata(tokenizer: Tokenizer, architecture: str = "llama") -> dict[str, Any]:
+    """What a GGUF file says of a trained SentencePiece-like BPE: its scores are its merges'."""
+    state = _model_state(tokenizer)
+    size = tokenizer.get_vocab_size()
+    pieces = [tokenizer.id_to_token(index) for index in range(3 + 256, size)]
+    rank = {left + right: index for index, (left, right) in enumerate(state["merges"])}
+    metadata = sentencepiece_metadata(
+        pieces,
+        architecture=architecture,
+        scores=[-float(rank.get(piece, 10_000 + place)) for place, piece in enumerate(pieces)],
+    )
+    metadata["tokenizer.ggml.token_type"][-1] = 4  # PLAIN_ADDED
+    if architecture == "gemma3":
+        metadata["tokenizer.ggml.tokens"][-2:] = ["  ", "   "]
+        metadata["tokenizer.ggml.token_type"][-2:] = [4, 4]
+    return metadata
 
 
 def write_gguf(path: Path, metadata: dict[str, Any]) -> Path:

@@ -3,6 +3,7 @@
     TextModel.load(path) -> TextModel            a Hugging Face directory or a GGUF file
     TextModel.encode(text) -> list[int]          special tokens added as the model wants them
     TextModel.encode_chat(messages) -> list[int] through the chat template
+    TextModel.default_sampling -> SamplingDefaults  what the model recommends
     TextModel.detokenizer(prompt_ids) -> Detokenizer
     Detokenizer.push(token_id) -> str            whole code points only
     Detokenizer.finish() -> str                  what was held back
@@ -22,7 +23,15 @@ Knows no torch, no Redis, no workers and no limits of requests (`services.router
 from services.router.text.detokenizer import Detokenizer
 from services.router.text.errors import TextModelError
 from services.router.text.model import TextModel
+from services.router.text.sampling_defaults import SamplingDefaults
 from services.router.text.stops import StopMatcher
 from services.router.text.template import Message
 
-__all__ = ["Detokenizer", "Message", "StopMatcher", "TextModel", "TextModelError"]
+__all__ = [
+    "Detokenizer",
+    "Message",
+    "SamplingDefaults",
+    "StopMatcher",
+    "TextModel",
+    "TextModelError",
+]

@@ -15,14 +15,13 @@ Knows no stop strings (`stops`).
 """
 
 import codecs
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import Protocol
 
 from services.router.text.pieces import DecoderRule, Piece, Pieces
 
 _LONGEST_UNFINISHED = 3
-_REPLACEMENT = "\ufffd"
 
 
 class Detokenizer(Protocol):
@@ -70,19 +69,27 @@ class FallbackDetokenizer:
 
     def __init__(self, pieces: Pieces, prompt_ids: Sequence[int]) -> None:
         self._pieces = pieces
+        self._begun = False
+        """A token has come that is part of the text."""
         self._run = bytearray()
+        self._run_is_first = False
         self._start = _Start(pieces.rule)
         self._shown = _Shown("")
         self._skip(prompt_ids)
-        prompt_end = _Start(pieces.rule, self._start.left).stripped(_run_text(self._run))
+        prompt_end = _Start(pieces.rule, self._start.left).stripped(self._run_text())
         self._shown = _Shown(prompt_end)
 
     def push(self, token_id: int) -> str:
         """As `Detokenizer.push`."""
-        piece = self._pieces.of(token_id)
+        piece = self._pieces.of(token_id) if self._begun else self._pieces.first(token_id)
+        if piece is None:
+            return ""
         if isinstance(piece, bytes):
+            self._run_is_first |= not self._begun
+            self._begun = True
             self._run += piece
             return ""
+        self._begun = True
         return self._emit(piece)
 
     def finish(self) -> str:
@@ -91,20 +98,24 @@ class FallbackDetokenizer:
 
     def _skip(self, prompt_ids: Sequence[int]) -> None:
         """Brings the state to the prompt's end, reading no more of it than it depends on."""
-        for token_id in prompt_ids:
-            if not self._start.left:
-                break
-            self.push(token_id)
-        else:
-            return
-        backwards = map(self._pieces.of, reversed(prompt_ids))
-        run = takewhile(lambda piece: isinstance(piece, bytes), backwards)
+        read = 0
+        while not self._begun or self._run or self._start.left:
+            if read == len(prompt_ids):
+                return
+            self.push(prompt_ids[read])
+            read += 1
+        backwards = map(self._pieces.of, reversed(prompt_ids[read:]))
+        run = takewhile(lambda piece: piece is None or isinstance(piece, bytes), backwards)
         self._run += b"".join(reversed([_as_bytes(piece) for piece in run]))
 
     def _emit(self, piece: str) -> str:
-        text = _run_text(self._run) + piece
+        text = self._run_text() + piece
         self._run.clear()
+        self._run_is_first = False
         return self._shown.beyond(self._start.stripped(text))
+
+    def _run_text(self) -> str:
+        return self._pieces.run(bytes(self._run), first=self._run_is_first)
 
 
 class _Start:
@@ -153,13 +164,7 @@ def _last_bytes(pieces: Pieces, ids: Sequence[int], least: int) -> bytes:
     return b"".join(reversed(found))
 
 
-def _as_bytes(piece: Piece) -> bytes:
-    return piece if isinstance(piece, bytes) else piece.encode("utf-8")
-
-
-def _run_text(run: Iterable[int]) -> str:
-    data = bytes(run)
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return _REPLACEMENT * len(data)
+def _as_bytes(piece: Piece | None) -> bytes:
+    if isinstance(piece, str):
+        return piece.encode("utf-8")
+    return piece or b""

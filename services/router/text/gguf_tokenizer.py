@@ -3,13 +3,16 @@
 A GGUF file holds a vocabulary and a few flags, not a tokenizer's rules; those follow from the
 name of its kind (`tokenizer.ggml.model`):
 
-- "llama": SentencePiece's BPE with byte fallback. The file has no merges: every split of a
-  token into two others is one, ranked as the tokens are. Tokens rank by score, in Gemma's
-  vocabularies by their place, which their scores do not follow. Gemma's files spell runs of
-  spaces as spaces; the rules look them up as U+2581.
+- "llama": SentencePiece's BPE with byte fallback. Such files rarely list merges: every split
+  of a token into two others is one, ranked as the tokens are. Tokens rank by score (Llama 2,
+  Mistral, Phi-3); in Gemma's vocabularies, whose scores do not follow the merges, by their
+  place. Gemma's files spell runs of spaces as spaces; the rules look them up as U+2581.
 - "gpt2": byte-level BPE with merges; `tokenizer.ggml.pre` names how text is cut into words.
+- "t5": SentencePiece's Unigram, with its normalization (`sentencepiece`).
 
-Control tokens (type 3) become special tokens, user-defined ones (type 4) plain added tokens.
+Control tokens (type 3) and those that the file names (bos, eos, eot, ...) become special
+tokens, user-defined ones (type 4) plain added tokens; SentencePiece's Unigram keeps those whole
+itself.
 
 Knows no requests and no templates.
 """
@@ -18,50 +21,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
+from services.router.text import sentencepiece
 from services.router.text.byte_alphabet import BYTE_OF, spell
 from services.router.text.errors import TextModelError
+from services.router.text.word_rules import WordRule, word_rule
 
-_NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
-_SPACE = "\u2581"
-
-
-@dataclass(frozen=True, slots=True)
-class _WordRule:
-    """How a byte-level tokenizer cuts text into words before merging."""
-
-    pattern: str | None
-    """None: GPT-2's own."""
-    whole_words_first: bool = False
-    """A word that is a token is taken whole, whatever the merges say."""
-    composed: bool = False
-    """Text is brought into Unicode's NFC first."""
-    adds_bos: bool = False
-    """Whether a file that does not say wants its bos token added."""
-
-
-_LLAMA3 = _WordRule(
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    whole_words_first=True,
-    adds_bos=True,
-)
-_QWEN2 = _WordRule(
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    composed=True,
-)
-_GPT2 = _WordRule(None)
-_WORD_RULES = {
-    "default": _GPT2,
-    "gpt-2": _GPT2,
-    "llama3": _LLAMA3,
-    "llama-v3": _LLAMA3,
-    "llama-bpe": _LLAMA3,
-    "qwen2": _QWEN2,
-    "deepseek-r1-qwen": _QWEN2,
+_NORMAL, _CONTROL, _USER_DEFINED, _BYTE = 1, 3, 4, 6
+_SPACE = sentencepiece.SPACE
+_NAMES = {
+    "bos": "bos",
+    "eos": "eos",
+    "unk": "unknown",
+    "pad": "padding",
+    "sep": "seperator",  # spelled so in the format
+    "cls": "cls",
+    "mask": "mask",
 }
+_UNNAMED = ("eot", "eom")
+"""Special tokens that no template has a variable for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +71,7 @@ class GGUFTokenizer:
 
     tokenizer: Tokenizer
     special_tokens: dict[str, str]
-    """By name: bos_token, eos_token, unk_token, pad_token, as far as the file has them."""
+    """By name, such as bos_token, as far as the file has them."""
     add_bos: bool
     add_eos: bool
 
@@ -100,31 +79,36 @@ class GGUFTokenizer:
 def build(metadata: dict[str, Any]) -> GGUFTokenizer:
     """Builds the tokenizer that `metadata` (of `baton.gguf.read_header`) describes.
 
-    Takes a few seconds for 262,144 tokens. Raises TextModelError, which names the entry.
+    Takes about two seconds for 262,144 tokens. Raises TextModelError, which names the entry.
     """
     vocabulary = _vocabulary(metadata)
     kind = metadata["tokenizer.ggml.model"]
+    add_bos, add_eos = True, False
     if kind == "llama":
         vocabulary, tokenizer = _sentencepiece(vocabulary)
-        add_bos = True
     elif kind == "gpt2":
-        rule = _word_rule(metadata.get("tokenizer.ggml.pre", "default"))
+        rule = word_rule(metadata.get("tokenizer.ggml.pre", "default"))
         vocabulary, tokenizer = _byte_level(vocabulary, rule)
         add_bos = rule.adds_bos
+    elif kind == "t5":
+        tokenizer = _unigram(vocabulary)
+        add_bos, add_eos = False, True
     else:
         raise TextModelError(
-            f"tokenizer.ggml.model is {kind!r}: supported are 'llama' (SentencePiece BPE) "
-            "and 'gpt2' (byte-level BPE)"
+            f"tokenizer.ggml.model is {kind!r}: supported are 'llama' (SentencePiece BPE), "
+            "'gpt2' (byte-level BPE) and 't5' (SentencePiece Unigram)"
         )
-    names = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
-    special = {f"{short}_token": vocabulary.named(key) for short, key in names.items()}
+    special = {f"{short}_token": vocabulary.named(key) for short, key in _NAMES.items()}
     known = {name: token for name, token in special.items() if token is not None}
-    _add_tokens(tokenizer, vocabulary, known)
+    unnamed = [token for key in _UNNAMED if (token := vocabulary.named(key)) is not None]
+    _add_special(tokenizer, [*vocabulary.of_type(_CONTROL), *known.values(), *unnamed])
+    if kind != "t5":
+        _add_plain(tokenizer, vocabulary.of_type(_USER_DEFINED))
     return GGUFTokenizer(
         tokenizer,
         known,
         bool(metadata.get("tokenizer.ggml.add_bos_token", add_bos)),
-        bool(metadata.get("tokenizer.ggml.add_eos_token", False)),
+        bool(metadata.get("tokenizer.ggml.add_eos_token", add_eos)),
     )
 
 
@@ -141,13 +125,17 @@ def _vocabulary(metadata: dict[str, Any]) -> _Vocabulary:
     return _Vocabulary(tokens, types, metadata)
 
 
-def _add_tokens(tokenizer: Tokenizer, vocabulary: _Vocabulary, named: dict[str, str]) -> None:
-    special = dict.fromkeys([*vocabulary.of_type(_CONTROL), *named.values()])
-    tokenizer.add_special_tokens([AddedToken(t, normalized=False, special=True) for t in special])
+def _add_special(tokenizer: Tokenizer, tokens: Sequence[str]) -> None:
+    tokenizer.add_special_tokens(
+        [AddedToken(token, normalized=False, special=True) for token in dict.fromkeys(tokens)]
+    )
+
+
+def _add_plain(tokenizer: Tokenizer, tokens: Sequence[str]) -> None:
     tokenizer.add_tokens(
         [
             AddedToken(token, normalized=False, special=False)
-            for token in vocabulary.of_type(_USER_DEFINED)
+            for token in tokens
             if not _is_run_of_spaces(token)
         ]
     )
@@ -155,41 +143,59 @@ def _add_tokens(tokenizer: Tokenizer, vocabulary: _Vocabulary, named: dict[str, 
 
 def _sentencepiece(vocabulary: _Vocabulary) -> tuple[_Vocabulary, Tokenizer]:
     metadata = vocabulary.metadata
-    is_gemma = str(metadata.get("general.architecture", "")).startswith("gemma")
+    architecture = str(metadata.get("general.architecture", ""))
+    is_gemma = architecture.startswith("gemma")
     tokens = vocabulary.tokens
-    order: Sequence[int] = range(len(tokens))
     if is_gemma:
         tokens = [_SPACE * len(t) if " " in t and not t.strip() else t for t in tokens]
-    else:
-        scores = metadata.get("tokenizer.ggml.scores", ())
-        if len(scores) != len(tokens):
-            raise TextModelError(
-                f"tokenizer.ggml.scores has {len(scores)} entries for {len(tokens)} tokens"
-            )
-        order = sorted(order, key=lambda index: -scores[index])
     vocabulary = _Vocabulary(tokens, vocabulary.types, metadata)
     ids = _ids(tokens)
+    if "tokenizer.ggml.merges" in metadata:
+        merges = _listed_merges(metadata)
+    else:
+        order = range(len(tokens)) if is_gemma else _by_score(vocabulary)
+        merges = list(_implied_merges(tokens, order, ids))
     tokenizer = Tokenizer(
-        models.BPE(
+        _bpe(
             vocab=ids,
-            merges=list(_implied_merges(tokens, order, ids)),
+            merges=merges,
             unk_token=vocabulary.named("unknown"),
             fuse_unk=True,
             byte_fallback=True,
         )
     )
     steps = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    prefixed = not is_gemma and bool(metadata.get("tokenizer.ggml.add_space_prefix", True))
+    if prefixed:
+        steps.append(decoders.Strip(content=" ", left=1))
+    tokenizer.decoder = decoders.Sequence(steps)
     if is_gemma:
         tokenizer.normalizer = normalizers.Replace(" ", _SPACE)
+    elif architecture == "phi3" and prefixed:
+        # Its makers' tokenizer puts a space before text that begins with one, too.
+        tokenizer.normalizer = normalizers.Sequence(
+            [normalizers.Prepend(_SPACE), normalizers.Replace(" ", _SPACE)]
+        )
     else:
-        prefixed = bool(metadata.get("tokenizer.ggml.add_space_prefix", True))
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(
             replacement=_SPACE, prepend_scheme="first" if prefixed else "never", split=False
         )
-        if prefixed:
-            steps.append(decoders.Strip(content=" ", left=1))
-    tokenizer.decoder = decoders.Sequence(steps)
     return vocabulary, tokenizer
+
+
+def _scores(vocabulary: _Vocabulary) -> list[float]:
+    scores: list[float] = vocabulary.metadata.get("tokenizer.ggml.scores", [])
+    if len(scores) != len(vocabulary.tokens):
+        raise TextModelError(
+            f"tokenizer.ggml.scores has {len(scores)} entries for {len(vocabulary.tokens)} tokens"
+        )
+    return scores
+
+
+def _by_score(vocabulary: _Vocabulary) -> list[int]:
+    """The tokens' ids, best score first; of equals the lower id."""
+    scores = _scores(vocabulary)
+    return sorted(range(len(scores)), key=lambda index: -scores[index])
 
 
 def _implied_merges(
@@ -205,45 +211,56 @@ def _implied_merges(
                     yield left, right
 
 
-def _word_rule(name: str) -> _WordRule:
-    rule = _WORD_RULES.get(name)
-    if rule is None:
-        raise TextModelError(
-            f"tokenizer.ggml.pre is {name!r}: supported are {', '.join(sorted(_WORD_RULES))}"
-        )
-    return rule
+def _listed_merges(metadata: dict[str, Any]) -> list[tuple[str, str]]:
+    merges: list[tuple[str, str]] = []
+    for index, merge in enumerate(metadata["tokenizer.ggml.merges"]):
+        left, _, right = merge.partition(" ")
+        if not left or not right or " " in right:
+            raise TextModelError(f"tokenizer.ggml.merges[{index}] is not two tokens")
+        merges.append((left, right))
+    return merges
 
 
-def _byte_level(vocabulary: _Vocabulary, rule: _WordRule) -> tuple[_Vocabulary, Tokenizer]:
+def _bpe(**settings: Any) -> models.BPE:
+    try:
+        return models.BPE(**settings)
+    except Exception as error:  # noqa: BLE001 - the library raises bare Exception
+        raise TextModelError(f"tokenizer.ggml.merges: {error}") from None
+
+
+def _byte_level(vocabulary: _Vocabulary, rule: WordRule) -> tuple[_Vocabulary, Tokenizer]:
     metadata = vocabulary.metadata
     if "tokenizer.ggml.merges" not in metadata:
         raise TextModelError("has no tokenizer.ggml.merges")
-    merges = [tuple(merge.split(" ")) for merge in metadata["tokenizer.ggml.merges"]]
-    bad = next((index for index, merge in enumerate(merges) if len(merge) != 2), None)
-    if bad is not None:
-        raise TextModelError(f"tokenizer.ggml.merges[{bad}] is not two tokens")
+    merges = _listed_merges(metadata)
     tokens = [
         spell(token) if kind == _NORMAL and not BYTE_OF.keys() >= set(token) else token
         for token, kind in zip(vocabulary.tokens, vocabulary.types, strict=True)
     ]
-    try:
-        model = models.BPE(vocab=_ids(tokens), merges=merges, ignore_merges=rule.whole_words_first)
-    except Exception as error:  # noqa: BLE001 - the library raises bare Exception
-        raise TextModelError(f"tokenizer.ggml.merges: {error}") from None
-    tokenizer = Tokenizer(model)
-    if rule.composed:
-        tokenizer.normalizer = normalizers.NFC()
-    if rule.pattern is None:
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    else:
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [
-                pre_tokenizers.Split(Regex(rule.pattern), behavior="isolated"),
-                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-            ]
-        )
+    tokenizer = Tokenizer(
+        _bpe(vocab=_ids(tokens), merges=merges, ignore_merges=rule.whole_words_first)
+    )
+    rule.apply(tokenizer)
     tokenizer.decoder = decoders.ByteLevel()
     return _Vocabulary(tokens, vocabulary.types, metadata), tokenizer
+
+
+def _unigram(vocabulary: _Vocabulary) -> Tokenizer:
+    metadata = vocabulary.metadata
+    charsmap = metadata.get("tokenizer.ggml.precompiled_charsmap", ())
+    return sentencepiece.build(
+        sentencepiece.SentencePiece(
+            tokens=vocabulary.tokens,
+            scores=_scores(vocabulary),
+            types=vocabulary.types,
+            is_unigram=True,
+            unknown_id=metadata.get("tokenizer.ggml.unknown_token_id", 2),
+            byte_fallback=_BYTE in vocabulary.types,
+            charsmap=bytes(value & 0xFF for value in charsmap),
+            space_prefix=bool(metadata.get("tokenizer.ggml.add_space_prefix", True)),
+            strip_spaces=bool(metadata.get("tokenizer.ggml.remove_extra_whitespaces", True)),
+        )
+    )
 
 
 def _ids(tokens: list[str]) -> dict[str, int]:

@@ -1,31 +1,39 @@
 """Reads tokenizer and chat template of a Hugging Face directory.
 
-tokenizer.json holds the tokenizer whole. tokenizer_config.json adds the names of special
-tokens, whether bos and eos are added, and the chat template, which chat_template.jinja
-overrides.
+tokenizer.json holds the tokenizer whole; where there is none, it is built from SentencePiece's
+tokenizer.model. tokenizer_config.json and special_tokens_map.json add the names of special
+tokens, tokens added later (added_tokens.json in older directories), and whether bos and eos
+are added. add_bos_token and add_eos_token count wherever they are set: they are the word of
+the model's makers, and a tokenizer.json that disagrees is one that they did not save again.
+
+What is not taken up: `clean_up_tokenization_spaces`, which would change text that has been
+streamed already, and names for tokens that no vocabulary has.
 
 Knows no requests; what the template means is `template`'s.
 """
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
+from services.router.text import sentencepiece, sentencepiece_file, template_files
 from services.router.text.errors import TextModelError
 
-_SPECIAL_NAMES = (
-    "bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token",
-)  # fmt: skip
 _EXTRA_NAMES = ("additional_special_tokens", "extra_special_tokens")
+_CONTROL = 3
+_OTHER_FILES = ("tekken.json", "tiktoken.model", "vocab.json", "vocab.txt")
 
 
 @dataclass(frozen=True, slots=True)
 class HuggingFaceTokenizer:
     """A tokenizer as a directory describes it."""
 
+    path: Path
+    """The file that it was read from."""
     tokenizer: Tokenizer
     special_tokens: dict[str, str]
     """By name, such as bos_token."""
@@ -37,30 +45,65 @@ class HuggingFaceTokenizer:
 
 def read(directory: Path) -> HuggingFaceTokenizer:
     """Reads `directory`. Raises TextModelError, which names the file."""
-    path = directory / "tokenizer.json"
-    if not path.is_file():
-        raise TextModelError(f"{directory} has no tokenizer.json")
+    config = _config(directory)
+    path, tokenizer, named = _tokenizer(directory, config)
+    special = named | dict(_named_tokens(config))
+    _add_later(tokenizer, directory, config)
     try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # noqa: BLE001 - the library raises bare Exception
-        raise TextModelError(f"{path}: {error}") from None
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    config = _json(directory / "special_tokens_map.json") | _json(
-        directory / "tokenizer_config.json"
-    )
-    special = {
-        name: text for name in _SPECIAL_NAMES if (text := _content(config.get(name))) is not None
-    }
-    _mark_special(tokenizer, [*special.values(), *_extra_tokens(config)])
+        extra = _extra_tokens(config)
+    except TextModelError as error:
+        raise TextModelError(f"{directory}: {error}") from None
+    _mark_special(tokenizer, [*special.values(), *extra])
     flags = [config.get("add_bos_token"), config.get("add_eos_token")]
     explicit = tokenizer.post_processor is None or flags != [None, None]
     return HuggingFaceTokenizer(
+        path,
         tokenizer,
         special,
         bool(flags[0]) if explicit else None,
         bool(flags[1]) if explicit else None,
-        _chat_template(directory, config.get("chat_template")),
+        template_files.of_directory(directory, config.get("chat_template")),
+    )
+
+
+def _config(directory: Path) -> dict[str, Any]:
+    """tokenizer_config.json with special_tokens_map.json.
+
+    Where both name a token the map counts, unless the configuration lists all added tokens,
+    as newer ones do.
+    """
+    config = _json(directory / "tokenizer_config.json")
+    names = _json(directory / "special_tokens_map.json")
+    return names | config if "added_tokens_decoder" in config else config | names
+
+
+def _tokenizer(directory: Path, config: dict[str, Any]) -> tuple[Path, Tokenizer, dict[str, str]]:
+    """Its file, the tokenizer, and the special tokens that the file names."""
+    path = directory / "tokenizer.json"
+    if path.is_file():
+        try:
+            tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # noqa: BLE001 - the library raises bare Exception
+            raise TextModelError(f"{path}: {error}") from None
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return path, tokenizer, {}
+    path = directory / "tokenizer.model"
+    if path.is_file():
+        legacy = config.get("legacy", "Llama" not in str(config.get("tokenizer_class")))
+        found = sentencepiece_file.read(path, prefix_every_part=bool(legacy))
+        try:
+            tokenizer = sentencepiece.build(found.model)
+        except TextModelError as error:
+            raise TextModelError(f"{path}: {error}") from None
+        pieces = zip(found.model.tokens, found.model.types, strict=True)
+        control = [token for token, kind in pieces if kind == _CONTROL]
+        _mark_special(tokenizer, [*control, *found.special_tokens.values()])
+        return path, tokenizer, found.special_tokens
+    others = [name for name in _OTHER_FILES if (directory / name).exists()]
+    raise TextModelError(
+        f"{directory} has no tokenizer.json and no tokenizer.model"
+        + (f"; {' and '.join(others)} can't be read: convert to tokenizer.json" if others else "")
     )
 
 
@@ -82,13 +125,62 @@ def _content(value: Any) -> str | None:
     return text if isinstance(text, str) and text else None
 
 
+def _named_tokens(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Special tokens with a name: bos_token and the like, image_token and the like."""
+    named = [(name, value) for name, value in config.items() if name.endswith("_token")]
+    extra = config.get("extra_special_tokens")
+    for name, value in [*named, *(extra.items() if isinstance(extra, dict) else ())]:
+        if (text := _content(value)) is not None:
+            yield name, text
+
+
 def _extra_tokens(config: dict[str, Any]) -> list[str]:
+    """Special tokens without a name."""
     found: list[str] = []
     for name in _EXTRA_NAMES:
         values = config.get(name) or []
         items = values.values() if isinstance(values, dict) else values
+        if not isinstance(items, Iterable):
+            raise TextModelError(f"tokenizer_config.json: {name} is {values!r}, not a list")
         found.extend(text for item in items if (text := _content(item)) is not None)
     return found
+
+
+def _add_later(tokenizer: Tokenizer, directory: Path, config: dict[str, Any]) -> None:
+    """Adds the tokens that the configuration lists, or sets them as it says."""
+    known = tokenizer.get_added_tokens_decoder()
+    for index, token in sorted(_listed_tokens(directory, config).items()):
+        if index in known:
+            if known[index].content == token.content and known[index].special:
+                token.special = True
+            if repr(known[index]) == repr(token):
+                continue
+        (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
+        if tokenizer.token_to_id(token.content) != index:
+            raise TextModelError(
+                f"{directory}: the added token {token.content!r} should have id {index}, "
+                f"and the tokenizer gives it {tokenizer.token_to_id(token.content)}"
+            )
+
+
+def _listed_tokens(directory: Path, config: dict[str, Any]) -> dict[int, AddedToken]:
+    listed = config.get("added_tokens_decoder")
+    try:
+        if listed is not None:
+            return {int(index): _added_token(fields) for index, fields in listed.items()}
+        if (directory / "tokenizer.json").is_file():
+            return {}
+        added = _json(directory / "added_tokens.json")
+        return {int(index): AddedToken(content) for content, index in added.items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise TextModelError(f"{directory}: its added tokens can't be read: {error!r}") from None
+
+
+def _added_token(fields: dict[str, Any]) -> AddedToken:
+    flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
+    return AddedToken(
+        fields["content"], **{name: bool(fields[name]) for name in flags if name in fields}
+    )
 
 
 def _mark_special(tokenizer: Tokenizer, tokens: list[str]) -> None:
@@ -101,14 +193,3 @@ def _mark_special(tokenizer: Tokenizer, tokens: list[str]) -> None:
             if token not in already and tokenizer.token_to_id(token) is not None
         ]
     )
-
-
-def _chat_template(directory: Path, configured: Any) -> str | None:
-    """The template's source: the file's, the configured one, or the one named "default"."""
-    path = directory / "chat_template.jinja"
-    if path.is_file():
-        return path.read_text(encoding="utf-8")
-    if isinstance(configured, list):
-        named = [item for item in configured if isinstance(item, dict)]
-        configured = next((i.get("template") for i in named if i.get("name") == "default"), None)
-    return configured if isinstance(configured, str) else None

@@ -11,10 +11,11 @@ from tokenizers import Tokenizer, processors
 
 from baton import gguf
 from baton.errors import InvalidRequest
-from services.router.text import gguf_tokenizer, huggingface
+from services.router.text import gguf_tokenizer, huggingface, sampling_defaults, template_files
 from services.router.text.detokenizer import Detokenizer, detokenizer
 from services.router.text.errors import TextModelError
 from services.router.text.pieces import Pieces
+from services.router.text.sampling_defaults import SamplingDefaults
 from services.router.text.template import ChatTemplate, Message
 
 _MOST_COMPOSED = 4
@@ -30,11 +31,14 @@ class TextModel:
         tokenizer: Tokenizer,
         special_tokens: Mapping[str, str],
         chat_template: str | None = None,
+        default_sampling: SamplingDefaults = SamplingDefaults(),  # noqa: B008 - frozen
     ) -> None:
         """`special_tokens` by name, such as bos_token.
 
         Raises TextModelError where the tokenizer's decoder is not supported.
         """
+        self.default_sampling = default_sampling
+        """What the model recommends where a request does not say."""
         self._tokenizer = tokenizer
         self._template = (
             None if chat_template is None else ChatTemplate(chat_template, special_tokens)
@@ -48,7 +52,8 @@ class TextModel:
 
     @classmethod
     def load(cls, path: Path) -> "TextModel":
-        """Loads from a Hugging Face directory (tokenizer.json) or a GGUF file.
+        """Loads from a Hugging Face directory (tokenizer.json or tokenizer.model)
+        or a GGUF file.
 
         Takes up to a few seconds. Raises TextModelError, which names the file.
         """
@@ -66,9 +71,14 @@ class TextModel:
         try:
             if found.add_bos is not None:
                 _add_ends(found.tokenizer, found.special_tokens, found.add_bos, bool(found.add_eos))
-            return cls(found.tokenizer, found.special_tokens, found.chat_template)
+            return cls(
+                found.tokenizer,
+                found.special_tokens,
+                found.chat_template,
+                sampling_defaults.of_directory(path, found.tokenizer.get_vocab_size()),
+            )
         except TextModelError as error:
-            raise TextModelError(f"{path / 'tokenizer.json'}: {error}") from None
+            raise TextModelError(f"{found.path}: {error}") from None
 
     @classmethod
     def _from_gguf(cls, path: Path) -> "TextModel":
@@ -80,7 +90,12 @@ class TextModel:
         except TextModelError as error:
             raise TextModelError(f"{path}: {error}") from None
         _add_ends(found.tokenizer, found.special_tokens, found.add_bos, found.add_eos)
-        return cls(found.tokenizer, found.special_tokens, metadata.get("tokenizer.chat_template"))
+        return cls(
+            found.tokenizer,
+            found.special_tokens,
+            template_files.of_gguf(metadata),
+            sampling_defaults.of_gguf(metadata, path, found.tokenizer.get_vocab_size()),
+        )
 
     @property
     def has_chat_template(self) -> bool:
@@ -114,6 +129,10 @@ class TextModel:
         Raises as `render_chat` does. Run it in a thread where the messages are long.
         """
         return self._encode(self.render_chat(messages), add_special_tokens=False)
+
+    def encode_piece(self, text: str) -> list[int]:
+        """Token ids of `text` as a part of an output: no special tokens are added."""
+        return self._encode(text, add_special_tokens=False)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of `ids` at once, special tokens skipped."""

@@ -9,7 +9,7 @@ Knows no streams: putting pieces together is `detokenizer`.
 
 import json
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +18,17 @@ from tokenizers import Tokenizer
 from services.router.text import byte_alphabet
 from services.router.text.errors import TextModelError
 
+_REPLACEMENT = "\ufffd"
+
 Piece = bytes | str
-"""Text, even if empty, or bytes that may be part of a code point."""
+"""Text, or bytes that may be part of a code point."""
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-_NO_PIECE = b""
-"""Of what is not decoded at all: unlike an empty text, it does not end a run of bytes."""
+_SHAPE = re.compile(
+    r"(Replace )*"
+    r"((ByteFallback )?(Fuse (Strip )?)?|(ByteFallback )?Metaspace (Fuse )?"
+    r"|Metaspace ByteFallback (Fuse )?)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,12 @@ class DecoderRule:
     stripped: str = ""
     """Character of which a text loses up to `stripped_most` at its very beginning."""
     stripped_most: int = 0
+    space_mark: str = ""
+    """Character that means a space, after `replacements`; empty: there is none."""
+    first_space: str = " "
+    """What `space_mark` means in a text's first token, all over it."""
+    marks_in_runs: bool = False
+    """`space_mark` counts in what byte tokens spell too."""
 
 
 class Pieces:
@@ -56,23 +67,49 @@ class Pieces:
         self._convert: Callable[[str], Piece] = (
             byte_alphabet.read if self.rule.byte_level else self._text_or_byte
         )
-        self._known: dict[int, Piece] = dict.fromkeys(skipped, _NO_PIECE)
+        self._known: dict[int, Piece | None] = dict.fromkeys(skipped, None)
 
-    def of(self, token_id: int) -> Piece:
-        """What `token_id` adds; no bytes for special tokens and ids beyond the vocabulary."""
-        piece = self._known.get(token_id)
-        if piece is None:
+    def of(self, token_id: int) -> Piece | None:
+        """What `token_id` adds anywhere but first in a text.
+
+        None for special tokens and ids beyond the vocabulary: a text is what it would be
+        without them.
+        """
+        try:
+            return self._known[token_id]
+        except KeyError:
             token = self._tokenizer.id_to_token(token_id)
-            piece = _NO_PIECE if token is None else self._convert(token)
+            piece = None if token is None else self._convert(token)
             self._known[token_id] = piece
-        return piece
+            return piece
+
+    def first(self, token_id: int) -> Piece | None:
+        """What `token_id` adds as the first token of a text; None as for `of`."""
+        piece = self.of(token_id)
+        if not self.rule.space_mark or not isinstance(piece, str):
+            return piece
+        return self._replaced(str(self._tokenizer.id_to_token(token_id)), self.rule.first_space)
+
+    def run(self, data: bytes, *, first: bool) -> str:
+        """The text of a whole run of byte tokens; `first`: nothing comes before it."""
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError:
+            return _REPLACEMENT * len(data)
+        if not self.rule.marks_in_runs:
+            return text
+        return text.replace(self.rule.space_mark, self.rule.first_space if first else " ")
 
     def _text_or_byte(self, token: str) -> Piece:
+        text = self._replaced(token, " ")
+        if self.rule.byte_fallback and (match := _BYTE_TOKEN.fullmatch(text)):
+            return bytes([int(match[1], 16)])
+        return self.rule.separator + text
+
+    def _replaced(self, token: str, space: str) -> str:
         for pattern, content in self.rule.replacements:
             token = token.replace(pattern, content)
-        if self.rule.byte_fallback and (match := _BYTE_TOKEN.fullmatch(token)):
-            return bytes([int(match[1], 16)])
-        return self.rule.separator + token
+        return token.replace(self.rule.space_mark, space) if self.rule.space_mark else token
 
 
 def decoder_rule(tokenizer: Tokenizer) -> DecoderRule:
@@ -80,26 +117,34 @@ def decoder_rule(tokenizer: Tokenizer) -> DecoderRule:
     if tokenizer.decoder is None:
         return DecoderRule(separator=" ", stripped=" ", stripped_most=1)
     config: dict[str, Any] = json.loads(tokenizer.decoder.__getstate__())
-    steps: list[dict[str, Any]] = config.get("decoders", [config])
+    steps = list(_steps(config))
     kinds = [step["type"] for step in steps]
     if kinds == ["ByteLevel"]:
         return DecoderRule(byte_level=True)
-    shape = re.fullmatch(
-        r"(Replace )*(ByteFallback )?Fuse (Strip )?", "".join(f"{k} " for k in kinds)
-    )
-    literal = all("String" in step["pattern"] for step in steps if step["type"] == "Replace")
-    strip: dict[str, Any] = {"content": "", "start": 0, "stop": 0}
-    if kinds[-1:] == ["Strip"]:
-        strip = steps[-1]
-    if shape is None or not literal or strip["stop"]:
-        raise TextModelError(f"its decoder is not supported: {json.dumps(config)[:300]}")
+    by_kind = {step["type"]: step for step in steps}
+    strip = by_kind.get("Strip", {"content": "", "start": 0, "stop": 0})
+    metaspace = by_kind.get("Metaspace", {"replacement": "", "prepend_scheme": "never"})
+    replacements = [step for step in steps if step["type"] == "Replace"]
+    literal = all("String" in step["pattern"] for step in replacements)
+    if not _SHAPE.fullmatch("".join(f"{k} " for k in kinds)) or not literal or strip["stop"]:
+        raise TextModelError(
+            f"its decoder is not supported: {', '.join(kinds)}: {json.dumps(config)[:300]}"
+        )
     return DecoderRule(
-        replacements=tuple(
-            (step["pattern"]["String"], step["content"])
-            for step in steps
-            if step["type"] == "Replace"
-        ),
+        replacements=tuple((step["pattern"]["String"], step["content"]) for step in replacements),
         byte_fallback="ByteFallback" in kinds,
         stripped=strip["content"],
         stripped_most=strip["start"],
+        space_mark=metaspace["replacement"],
+        first_space=" " if metaspace["prepend_scheme"] == "never" else "",
+        marks_in_runs="ByteFallback Metaspace" in " ".join(kinds),
     )
+
+
+def _steps(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The decoders of `config` in order, sequences taken apart."""
+    if config["type"] != "Sequence":
+        yield config
+        return
+    for step in config["decoders"]:
+        yield from _steps(step)

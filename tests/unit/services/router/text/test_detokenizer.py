@@ -12,7 +12,7 @@ from services.router.text import gguf_tokenizer
 from services.router.text.byte_alphabet import CHARACTER_OF
 from services.router.text.detokenizer import detokenizer
 from services.router.text.pieces import Pieces
-from tests.support.tokenizers import CORPUS, byte_level, sentencepiece_metadata
+from tests.support.tokenizers import CORPUS, byte_level, sentencepiece_metadata, unigram
 
 PIECES = ["\u2581", "\u2581\u2581", "a", "\u2581a", "é", "\ufffd", "你", "<0xZZ>", ""]
 
@@ -22,6 +22,10 @@ def tokenizer(kind: str) -> Tokenizer:
     match kind:
         case "byte-level":
             return byte_level()
+        case "unigram":
+            return unigram()
+        case "unigram, bytes":
+            return unigram(byte_fallback=True)
         case "llama":
             return gguf_tokenizer.build(sentencepiece_metadata(PIECES)).tokenizer
         case "gemma":
@@ -52,7 +56,9 @@ def byte_ids(kind: str, data: bytes) -> list[int]:
     return [tokenizer(kind).token_to_id(name(byte)) for byte in data]
 
 
-@pytest.mark.parametrize("kind", ["byte-level", "llama", "gemma", "words"])
+@pytest.mark.parametrize(
+    "kind", ["byte-level", "llama", "gemma", "words", "unigram", "unigram, bytes"]
+)
 @given(data=st.data())
 def test_random_ids(kind, data):
     beyond = tokenizer(kind).get_vocab_size() + 2
@@ -71,7 +77,7 @@ def test_a_token_without_text_ends_a_run_of_bytes_and_one_that_is_skipped_does_n
         assert text == by_the_rule(kind, ids[:cut], ids[cut:])
 
 
-@pytest.mark.parametrize("kind", ["byte-level", "llama", "gemma"])
+@pytest.mark.parametrize("kind", ["byte-level", "llama", "gemma", "unigram, bytes"])
 @given(
     data=st.lists(
         st.one_of(
@@ -146,6 +152,13 @@ def test_only_the_first_space_of_the_whole_text_is_stripped():
     bos = 1
     assert streamed(kind, [bos], [word, word]) == ["a", " a", ""]
     assert streamed(kind, [bos, word], [word, word]) == [" a", " a", ""]
+
+
+@pytest.mark.parametrize("kind", ["unigram", "unigram, bytes"])
+def test_metaspace_takes_the_spaces_of_the_first_token_only(kind):
+    the, space = map(tokenizer(kind).token_to_id, ("\u2581the", "\u2581"))
+    assert streamed(kind, [1], [the, the, space]) == ["the", " the", " ", ""]
+    assert streamed(kind, [1, the], [the]) == [" the", ""]
 
 
 @pytest.mark.parametrize("kind", ["byte-level", "gemma"])

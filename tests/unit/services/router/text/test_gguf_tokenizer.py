@@ -27,6 +27,7 @@ KINDS = {
     "default": {"words": GPT2},
     "llama-bpe": {"words": LLAMA3, "ignore_merges": True},
     "qwen2": {"words": QWEN2, "composed": True},
+    "smaug-bpe": {"words": LLAMA3},
 }
 texts = st.text(
     st.one_of(
@@ -101,6 +102,39 @@ def test_control_tokens_are_special_and_user_defined_ones_are_not():
     assert tokenizer.decode(encoding.ids, skip_special_tokens=True) == "a[tool]b"
 
 
+@pytest.mark.parametrize("name", ["bos", "eos", "unknown", "padding", "mask", "eot", "eom"])
+def test_tokens_that_the_file_names_are_special_whatever_their_type(name):
+    metadata = byte_level_metadata(byte_level(), "gpt-2")
+    token = metadata["tokenizer.ggml.tokens"].index("the")
+    metadata[f"tokenizer.ggml.{name}_token_id"] = token
+    built = gguf_tokenizer.build(metadata)
+    assert built.tokenizer.get_added_tokens_decoder()[token].special
+    assert built.tokenizer.decode([token]) == ""
+    assert ("the" in built.special_tokens.values()) == (name not in ("eot", "eom"))
+
+
+def test_sentencepiece_merges_that_the_file_lists_count_rather_than_scores():
+    metadata = sentencepiece_metadata(PIECES)
+    assert gguf_tokenizer.build(metadata).tokenizer.encode(" abc").tokens == ["\u2581abc"]
+    metadata["tokenizer.ggml.merges"] = ["b c"]
+    listed = gguf_tokenizer.build(metadata).tokenizer
+    assert listed.encode(" abc").tokens == ["\u2581", "a", "bc"]
+
+
+def test_a_unigram_file_strips_spaces_unless_it_says_otherwise():
+    metadata = sentencepiece_metadata(["\u2581", "\u2581a", "a"], scores=[-2.0, -1.0, -2.0])
+    metadata |= {"tokenizer.ggml.model": "t5"}
+    built = gguf_tokenizer.build(metadata)
+    assert (built.add_bos, built.add_eos) == (False, True)
+    assert built.tokenizer.encode("  a   a ").tokens == ["\u2581a", "\u2581a"]
+    assert built.tokenizer.encode("é").tokens == ["\u2581", "<0xC3>", "<0xA9>"]
+    metadata["tokenizer.ggml.remove_extra_whitespaces"] = False
+    metadata["tokenizer.ggml.add_space_prefix"] = False
+    kept = gguf_tokenizer.build(metadata).tokenizer
+    assert kept.encode("  a").tokens == ["\u2581", "\u2581a"]
+    assert kept.encode("a").tokens == ["a"]
+
+
 @pytest.mark.parametrize("pre", KINDS)
 @given(text=mixed_texts)
 def test_byte_level_equals_the_tokenizer_it_was_written_from(pre, text):
@@ -163,7 +197,8 @@ def test_a_regular_byte_level_token_spelled_in_plain_text_is_respelled():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tokenizer.ggml.model": "t5"}, "tokenizer.ggml.model is 't5'"),
+        ({"tokenizer.ggml.model": "rwkv"}, "tokenizer.ggml.model is 'rwkv'"),
+        ({"tokenizer.ggml.model": "t5"}, "tokenizer.ggml.scores has 0 entries"),
         ({"tokenizer.ggml.model": None}, "has no tokenizer.ggml.model"),
         ({"tokenizer.ggml.tokens": None}, "has no tokenizer.ggml.tokens"),
         ({"tokenizer.ggml.pre": "unheard-of"}, "tokenizer.ggml.pre is 'unheard-of'"),

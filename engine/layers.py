@@ -1,19 +1,18 @@
-"""The parts that model families share: linear maps, norms, rotation, attention, feed-forward.
+"""The parts that model families share: linear maps, norms, attention, feed-forward, experts.
 
 Plain classes over tensors and kernels. They know no family's order of parts, no file format
 and no sequence: what a step looks like comes in a `GroupStep`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from engine.model_config import RopeConfig
 from kernels import Kernels
 from kernels.gated_activation import Activation
 from kernels.paged_plan import AttentionPlan
+from kernels.tied_table import Rows
 
 
 class Linear:
@@ -28,15 +27,13 @@ class Linear:
 
 
 class Embedding:
-    """Rows of a table, by token id."""
+    """Rows of a table, by token id, times `scale`."""
 
-    def __init__(self, table: Tensor, scale: float | None = None) -> None:
-        self.table = table  # [vocab, hidden]
-        # Rounded to the table's type first, as the models were trained.
-        self._scale = None if scale is None else torch.tensor(scale, dtype=table.dtype)
+    def __init__(self, rows: Rows, scale: Tensor | None = None) -> None:
+        self._rows, self._scale = rows, scale
 
     def __call__(self, token_ids: Tensor) -> Tensor:
-        rows = F.embedding(token_ids, self.table)
+        rows = self._rows(token_ids)
         return rows if self._scale is None else rows.mul_(self._scale)
 
 
@@ -50,37 +47,6 @@ class RMSNorm:
 
     def __call__(self, x: Tensor) -> Tensor:
         return self._norm(x, self._weight, self._eps)
-
-
-class Rope:
-    """Cosines and sines for positions, made each step: a table would outweigh small models."""
-
-    def __init__(self, config: RopeConfig, head_dim: int, device: torch.device) -> None:
-        self._frequencies = inverse_frequencies(config, head_dim).to(device)
-
-    def at(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """cos and sin as `kernels.rotary` takes them, [tokens, 1, head_dim]."""
-        angles = positions[:, None, None] * self._frequencies
-        cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
-        return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
-
-
-def inverse_frequencies(config: RopeConfig, head_dim: int) -> Tensor:
-    """Radians per position of each pair of dimensions, float32 [head_dim / 2]."""
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
-    plain = 1.0 / config.theta**exponents
-    if config.kind == "linear":
-        return plain / config.factor
-    if config.kind == "divided":
-        return plain / torch.tensor(config.divisors, dtype=torch.float32)
-    if config.kind == "llama3":
-        # Wavelengths that fit often into the first training's context keep their speed,
-        # those that do not fit are slowed by `factor`, between the two it is blended.
-        turns = config.original_max_position * plain / (2 * torch.pi)
-        span = config.high_freq_factor - config.low_freq_factor
-        keep = ((turns - config.low_freq_factor) / span).clamp(0.0, 1.0)
-        return (1 - keep) * plain / config.factor + keep * plain
-    return plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +76,9 @@ class Attention:
         place: tuple[int, int],
         kernels: Kernels,
         qk_norm: RMSNorm | None = None,
+        softcap: float | None = None,
     ) -> None:
-        self._qkv, self._out, self._qk_norm = qkv, out, qk_norm
+        self._qkv, self._out, self._qk_norm, self._softcap = qkv, out, qk_norm, softcap
         self._heads, self._kv_heads, self._scale = heads, kv_heads, scale
         self._rows = heads + 2 * kv_heads
         self._group, self._slot = place
@@ -129,7 +96,7 @@ class Attention:
         query_key = kernels.rotary(query_key, step.cos, step.sin)
         query, key = query_key[:, : self._heads], query_key[:, self._heads :]
         kernels.write_kv(layer_kv, key, value, step.slot_blocks, step.slot_offsets)
-        attended = kernels.paged_attention(query, layer_kv, step.plan, self._scale)
+        attended = kernels.paged_attention(query, layer_kv, step.plan, self._scale, self._softcap)
         return self._out(attended.view(tokens, -1))
 
 
@@ -145,3 +112,31 @@ class GatedMLP:
 
     def __call__(self, x: Tensor) -> Tensor:
         return self._down(self._gated(self._gate_up(x), self._activation))
+
+
+class ExpertsMLP:
+    """Sends each token to the few experts that its router scores highest.
+
+    Shares are softmax over all experts; `normalized` makes those of the chosen add up to one,
+    which is the same as a softmax over the chosen alone.
+    """
+
+    def __init__(
+        self,
+        router: Linear,
+        experts: Sequence[GatedMLP],
+        *,
+        per_token: int,
+        normalized: bool,
+        kernels: Kernels,
+    ) -> None:
+        self._router, self._experts = router, tuple(experts)
+        self._per_token, self._normalized = per_token, normalized
+        self._mix = kernels.mix_experts
+
+    def __call__(self, x: Tensor) -> Tensor:
+        scores = self._router(x).float().softmax(dim=-1)
+        shares, chosen = scores.topk(self._per_token, dim=-1)
+        if self._normalized:
+            shares /= shares.sum(dim=-1, keepdim=True)
+        return self._mix(x, chosen, shares, self._experts)

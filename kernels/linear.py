@@ -35,9 +35,25 @@ def _packs(dtype: torch.dtype) -> bool:
 
 def pack_linear(weight: Tensor, bias: Tensor | None) -> LinearKernel:
     """x @ weight.T + bias for weight [out, in]; keeps its own copy where it repacks."""
+    packed = pack_weight(weight)
+    return plain_product(weight, bias) if packed is None else packed_product(packed, bias)
+
+
+def pack_weight(weight: Tensor) -> Tensor | None:
+    """The weight in oneDNN's order; None where it is better left as it is."""
     if weight.device.type != "cpu" or not _packs(weight.dtype):
-        return lambda x: F.linear(x, weight, bias)
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight, PACK_ROWS)
+        return None
+    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, PACK_ROWS)
+    return packed
+
+
+def plain_product(weight: Tensor, bias: Tensor | None) -> LinearKernel:
+    """x @ weight.T + bias."""
+    return lambda x: F.linear(x, weight, bias)
+
+
+def packed_product(packed: Tensor, bias: Tensor | None) -> LinearKernel:
+    """The same for a weight as `pack_weight` gives it."""
     multiply = torch.ops.mkldnn._linear_pointwise.default
 
     def packed_linear(x: Tensor) -> Tensor:

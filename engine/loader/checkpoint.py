@@ -4,6 +4,7 @@ Names and conventions are those of Hugging Face checkpoints, whatever a file sto
 that permutes rows or shifts norms undoes it while reading.
 """
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from torch import Tensor
@@ -32,6 +33,10 @@ class Checkpoint(Protocol):
 
     def read(self, name: str, out: Tensor) -> None:
         """Fills `out`, of the tensor's shape and any floating type, with its values."""
+
+    def pieces(self, name: str) -> Iterator[tuple[int, Tensor]]:
+        """The rows of a matrix that every format stores alike, such as the embedding, some at
+        a time: the first row's number, and the rows, gone once the next are asked for."""
 
     def digest(self) -> str:
         """SHA-256 over settings, tensor names, shapes and types, and both ends of each

@@ -8,6 +8,7 @@ from engine.loader.errors import LoadError
 
 _MOST = 2**31 - 1
 """No count or size of a model comes near; tensors of more can't even be described."""
+_MOST_LAYERS = 100_000
 
 
 class Fields:
@@ -26,7 +27,7 @@ class Fields:
         """The value, of whatever type; None where it is absent."""
         return self._values.get(self._prefix + key)
 
-    def positive_int(self, key: str, default: int | None = None) -> int:
+    def positive_int(self, key: str, default: int | None = None, most: int = _MOST) -> int:
         """A whole number of at least one, and of a size that makes sense."""
         value = self.get(key)
         if value is None:
@@ -35,7 +36,13 @@ class Fields:
             raise self.fault(key, "is missing")
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
             raise self.fault(key, f"is {value!r}, not a positive whole number")
+        if value > most:
+            raise self.fault(key, f"is {value}, more than {most}")
         return value
+
+    def layers(self, key: str) -> int:
+        """How many layers there are; not so many that listing them is work."""
+        return self.positive_int(key, most=_MOST_LAYERS)
 
     def even_int(self, key: str, default: int) -> int:
         """A positive whole number that halves."""
@@ -54,6 +61,35 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise self.fault(key, f"is {value!r}, not a positive number")
         return float(value)
+
+    def number_or_null(self, key: str, default: float) -> float | None:
+        """A number above zero; None where it is null, `default` where it is absent."""
+        if self.get(key) is None and self._prefix + key in self._values:
+            return None
+        return self.positive_float(key, default)
+
+    def window(self, key: str, default: int | None) -> int | None:
+        """Tokens in a window; None where it is null, `default` where it is absent."""
+        if self.get(key) is None:
+            return None if self._prefix + key in self._values else default
+        return self.positive_int(key)
+
+    def whole(self, key: str, default: int) -> int:
+        """A whole number of at least zero."""
+        value = self.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise self.fault(key, f"is {value!r}, not a whole number")
+        return value
+
+    def wholes(self, key: str) -> frozenset[int]:
+        """A list of whole numbers; empty where it is absent."""
+        value = self.get(key)
+        listed = [] if value is None else value
+        if not isinstance(listed, list) or any(type(one) is not int or one < 0 for one in listed):
+            raise self.fault(key, f"is {value!r}, not a list of whole numbers")
+        return frozenset(listed)
 
     def flag(self, key: str, default: bool) -> bool:
         """True or false."""

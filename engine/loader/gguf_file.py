@@ -1,12 +1,16 @@
 """A GGUF file: one file with settings and, mostly, quantized tensors.
 
 Weights are dequantized while they are read, a few million values at a time, from a mapping
-of the file. What GGUF stores otherwise than Hugging Face does is undone here: Llama's
-query and key rows are permuted, and Gemma's norms come with one added.
+of the file, whose pages are given back once read. What GGUF stores otherwise than Hugging
+Face does is undone here: the query and key rows of architecture `llama` are permuted, Gemma's
+norms come with one added, and a layer's experts are one stack.
 """
 
 import hashlib
+import math
 import mmap
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -18,33 +22,9 @@ from baton.gguf import GGUFError, TensorInfo, read_header
 from engine.loader.checkpoint import SAMPLED_BYTES
 from engine.loader.errors import LoadError
 from engine.loader.gguf_config import read_config
+from engine.loader.gguf_names import SHIFTED_NORMS, expert_name, stored_name
 
-_CHUNK_VALUES = 4 << 20
-_NAMES = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-}
-_BLOCK_NAMES = {
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
-_NORM_NAMES = {
-    "llama": {"post_attention_layernorm": "ffn_norm"},
-    "gemma3": {
-        "post_attention_layernorm": "post_attention_norm",
-        "pre_feedforward_layernorm": "ffn_norm",
-        "post_feedforward_layernorm": "post_ffw_norm",
-    },
-}
+_CHUNK_VALUES = 1 << 20
 
 
 class GGUFCheckpoint:
@@ -61,6 +41,9 @@ class GGUFCheckpoint:
         self._data = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
         try:
             self.config = read_config(self._header, self._rope_divisors())
+            self._permuted = self._header.metadata["general.architecture"] == "llama"
+            # A vocabulary's lists take a hundred megabytes, and nothing reads them again.
+            self._header = replace(self._header, metadata={})
         except BaseException:
             self.close()
             raise
@@ -92,12 +75,11 @@ class GGUFCheckpoint:
         return self._info(name).shape
 
     def stored_name(self, name: str) -> str:
-        module, _, kind = name.rpartition(".")
-        if module in _NAMES:
-            return f"{_NAMES[module]}.{kind}"
-        _, _, layer, part = module.split(".", 3)
-        stored = _BLOCK_NAMES.get(part) or _NORM_NAMES[self.config.architecture][part]
-        return f"blk.{layer}.{stored}.{kind}"
+        stored, number = stored_name(self.config.architecture, name)
+        if number is not None and stored not in self._header.tensors:
+            alone = expert_name(stored, number)
+            return alone if alone in self._header.tensors else stored
+        return stored
 
     def stored_bytes(self, name: str) -> int:
         return tensor_bytes(self._info(name))
@@ -105,14 +87,17 @@ class GGUFCheckpoint:
     def read(self, name: str, out: Tensor) -> None:
         self._dequantize(self._info(name), out)
         module = name.rpartition(".")[0]
-        if self.config.architecture == "llama" and module.endswith(("q_proj", "k_proj")):
+        if self._permuted and module.endswith(("q_proj", "k_proj")):
             heads = self.config.heads if module.endswith("q_proj") else self.config.kv_heads
             pairs = out.view(heads, self.config.head_dim // 2, 2, -1)
             out.copy_(pairs.transpose(1, 2).reshape(out.shape))
-        if self.config.architecture == "gemma3" and module.endswith("norm"):
+        if self.config.architecture in SHIFTED_NORMS and module.endswith("norm"):
             exact = torch.empty(out.shape)
             self._dequantize(self._info(name), exact)
             out.copy_(exact - 1.0)
+
+    def pieces(self, name: str) -> Iterator[tuple[int, Tensor]]:
+        return self._pieces(self._info(name))
 
     def digest(self) -> str:
         start = min((t.offset for t in self._header.tensors.values()), default=len(self._data))
@@ -121,6 +106,7 @@ class GGUFCheckpoint:
             end = info.offset + tensor_bytes(info)
             hasher.update(self._data[info.offset : min(end, info.offset + SAMPLED_BYTES)])
             hasher.update(self._data[max(info.offset, end - SAMPLED_BYTES) : end])
+            self._data.madvise(mmap.MADV_DONTNEED)
         return hasher.hexdigest()
 
     def close(self) -> None:
@@ -132,7 +118,15 @@ class GGUFCheckpoint:
         info = self._header.tensors.get(stored)
         if info is None:
             raise LoadError(self._path, f"tensor {stored} is missing")
-        return info
+        _, number = stored_name(self.config.architecture, name)
+        if number is None or "_exps." not in stored:
+            return info
+        if len(info.shape) != 3 or number >= info.shape[0]:
+            raise LoadError(
+                self._path, f"tensor {stored} has shape {list(info.shape)}, without expert {number}"
+            )
+        one = replace(info, shape=info.shape[1:])
+        return replace(one, offset=info.offset + number * tensor_bytes(one))
 
     def _rope_divisors(self) -> tuple[float, ...]:
         info = self._header.tensors.get("rope_freqs.weight")
@@ -143,21 +137,26 @@ class GGUFCheckpoint:
         return tuple(values.tolist())
 
     def _dequantize(self, info: TensorInfo, out: Tensor) -> None:
-        """Fills `out`, of the tensor's shape, by whole rows."""
+        """Fills `out`, of the tensor's shape."""
+        rows = out.view(-1, info.shape[-1])
+        for first, piece in self._pieces(info):
+            rows[first : first + len(piece)] = piece
+
+    def _pieces(self, info: TensorInfo) -> Iterator[tuple[int, Tensor]]:
         kind = gguf.GGMLQuantizationType(info.ggml_type)
-        row_values = info.shape[-1]
-        row_bytes = tensor_bytes(TensorInfo(info.name, (row_values,), info.ggml_type, 0))
-        rows = out.view(-1, row_values)
-        step = max(1, _CHUNK_VALUES // row_values)
-        for first in range(0, rows.shape[0], step):
-            count = min(step, rows.shape[0] - first)
-            stored = np.frombuffer(
-                self._data, np.uint8, count * row_bytes, info.offset + first * row_bytes
-            ).reshape(count, row_bytes)
-            values = gguf.quants.dequantize(stored, kind)
+        width, all_rows = info.shape[-1], math.prod(info.shape[:-1])
+        row_bytes = tensor_bytes(TensorInfo(info.name, (width,), info.ggml_type, 0))
+        step = max(1, _CHUNK_VALUES // width)
+        for first in range(0, all_rows, step):
+            count = min(step, all_rows - first)
+            start = info.offset + first * row_bytes
+            stored = np.frombuffer(self._data, np.uint8, count * row_bytes, start)
+            values = gguf.quants.dequantize(stored.reshape(count, row_bytes), kind)
             # A copy where the values still lie in the mapping, which is read-only.
-            rows[first : first + count] = torch.from_numpy(np.require(values, requirements="W"))
+            yield first, torch.from_numpy(np.require(values, requirements="W"))
             del stored, values
+            # All of the file: the kernel maps more around what is read.
+            self._data.madvise(mmap.MADV_DONTNEED)
 
 
 def dequantizable() -> frozenset[int]:

@@ -2,19 +2,21 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from torch import Tensor, uint8
+from torch import Tensor
 
 from engine.loader.checkpoint import SAMPLED_BYTES
 from engine.loader.errors import LoadError
+from engine.loader.float8 import Float8Scales, check_quantization
 from engine.loader.huggingface_config import read_config
+from engine.loader.safetensors_file import SafetensorsFile, StoredTensor
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-_ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+_EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 class HuggingFaceCheckpoint:
@@ -23,7 +25,7 @@ class HuggingFaceCheckpoint:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._stack = ExitStack()
-        self._files: dict[str, Any] = {}
+        self._files: dict[str, SafetensorsFile] = {}
         """The open file of each tensor."""
         settings = read_json(path / "config.json")
         generation = path / "generation_config.json"
@@ -31,6 +33,9 @@ class HuggingFaceCheckpoint:
             path / "config.json", settings, read_json(generation) if generation.exists() else {}
         )
         self._settings = settings
+        block_size = check_quantization(path / "config.json", settings)
+        is_quantized = settings.get("quantization_config") is not None
+        self._float8 = Float8Scales(path, self._files, block_size, required=is_quantized)
         try:
             self._open_files()
             self.total_bytes = sum(self.stored_bytes(name) for name in self._files)
@@ -52,55 +57,57 @@ class HuggingFaceCheckpoint:
             raise LoadError(self._path, f"neither {SINGLE} nor {INDEX} is there")
         names = sorted(set(places.values())) if places is not None else [SINGLE]
         for name in names:
-            self._open_file(self._path / name)
+            opened = SafetensorsFile(self._path / name)
+            self._stack.callback(opened.close)
+            self._files.update(dict.fromkeys(opened.tensors, opened))
         for tensor, name in (places or {}).items():
             if tensor not in self._files:
                 raise LoadError(self._path / name, f"tensor {tensor} is missing")
 
-    def _open_file(self, file: Path) -> None:
-        try:
-            opened = self._stack.enter_context(safe_open(file, framework="pt", device="cpu"))
-            self._files.update(dict.fromkeys(opened.keys(), opened))
-        except FileNotFoundError:
-            raise LoadError(file, "is named by the index, but there is no such file") from None
-        except (SafetensorError, OSError) as error:
-            raise LoadError(file, f"truncated or damaged: {error}") from error
-
     def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self._slice(name).get_shape())
+        return self._stored(name).shape
 
     def stored_name(self, name: str) -> str:
+        # Of two tied tensors a file may hold either.
+        if name == _EMBEDDING and self.config.tied and name not in self._files:
+            return _HEAD
         return name
 
     def stored_bytes(self, name: str) -> int:
-        size = _ITEM_BYTES.get(self._slice(name).get_dtype(), 1)
-        for dimension in self.shape(name):
-            size *= dimension
-        return size
+        stored = self._stored(name)
+        return stored.end - stored.start
 
     def read(self, name: str, out: Tensor) -> None:
-        stored = self._slice(name).get_dtype()
-        if stored not in _ITEM_BYTES:
-            raise LoadError(self._path, f"tensor {name} has type {stored}, which is not supported")
-        out.copy_(self._files[name].get_tensor(name))
+        rows = out.view(out.shape or (1,))
+        for first, piece in self.pieces(name):
+            rows[first : first + len(piece)].copy_(piece)
+
+    def pieces(self, name: str) -> Iterator[tuple[int, Tensor]]:
+        stored, place = self.stored_name(name), self._stored(name)
+        scales = self._float8.of(stored, place.shape) if place.dtype == "F8_E4M3" else None
+        for first, piece in self._files[stored].pieces(stored):
+            yield first, piece if scales is None else scales.apply(first, piece)
 
     def digest(self) -> str:
         hasher = hashlib.sha256(json.dumps(self._settings, sort_keys=True).encode())
         for name in sorted(self._files):
-            piece = self._slice(name)
-            hasher.update(f"{name} {piece.get_dtype()} {piece.get_shape()}\n".encode())
-            data = self._files[name].get_tensor(name).reshape(-1).view(uint8)
-            hasher.update(data[:SAMPLED_BYTES].numpy().tobytes())
-            hasher.update(data[-SAMPLED_BYTES:].numpy().tobytes())
+            stored, file = self._stored(name), self._files[name]
+            hasher.update(f"{name} {stored.dtype} {list(stored.shape)}\n".encode())
+            middle = max(stored.start, stored.end - SAMPLED_BYTES)
+            hasher.update(
+                file.read_bytes(stored.start, min(stored.end, stored.start + SAMPLED_BYTES))
+            )
+            hasher.update(file.read_bytes(middle, stored.end))
         return hasher.hexdigest()
 
     def close(self) -> None:
         self._stack.close()
 
-    def _slice(self, name: str) -> Any:
-        if name not in self._files:
+    def _stored(self, name: str) -> StoredTensor:
+        stored = self.stored_name(name)
+        if stored not in self._files:
             raise LoadError(self._path, f"tensor {name} is missing")
-        return self._files[name].get_slice(name)
+        return self._files[stored].tensors[stored]
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Loads a model from whatever lies at a path."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -40,7 +40,7 @@ def load_model(
     """
     checkpoint = _open(path)
     try:
-        config = checkpoint.config
+        config = _with_possible_ends(checkpoint.config)
         weights = CheckpointWeights(checkpoint, path, dtype, torch.device(device), progress)
         module = FAMILIES[config.architecture](config, weights)
         digest = checkpoint.digest()
@@ -49,6 +49,13 @@ def load_model(
     if progress is not None:
         progress(checkpoint.total_bytes, checkpoint.total_bytes)
     return LoadedModel(config, digest, module, str(dtype).removeprefix("torch."))
+
+
+def _with_possible_ends(config: ModelConfig) -> ModelConfig:
+    """`config` without end tokens past the vocabulary, which some checkpoints name: none of
+    them can ever be drawn."""
+    possible = frozenset(token for token in config.eos_token_ids if token < config.vocab_size)
+    return replace(config, eos_token_ids=possible)
 
 
 def _open(path: Path) -> Checkpoint:

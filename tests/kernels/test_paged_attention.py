@@ -14,11 +14,20 @@ from kernels import kernels_for
 CPU = kernels_for(torch.device("cpu"))
 
 
-def dense(query: Tensor, key: Tensor, value: Tensor, window: int | None, scale: float) -> Tensor:
+def dense(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    window: int | None,
+    scale: float,
+    softcap: float | None = None,
+) -> Tensor:
     """One sequence: query [n, heads, dim] over key and value [context, kv_heads, dim]."""
     group = query.shape[1] // key.shape[1]
     key, value = (t.repeat_interleave(group, dim=1).double() for t in (key, value))
     scores = torch.einsum("qhd,khd->hqk", query.double(), key) * scale
+    if softcap is not None:
+        scores = softcap * (scores / softcap).tanh()
     at = torch.arange(len(key))
     asking = at[len(key) - len(query) :, None]
     hidden = at > asking
@@ -73,10 +82,16 @@ def make_case(
     return Case(pool, table, first, keys, values, layer)
 
 
-def attend(case: Case, query: Tensor, starts: list[int], window: int | None) -> Tensor:
+def attend(
+    case: Case,
+    query: Tensor,
+    starts: list[int],
+    window: int | None,
+    softcap: float | None = None,
+) -> Tensor:
     contexts = [len(key) for key in case.keys]
     plan = CPU.plan_attention(case.tables, case.first_block, starts, contexts, window, case.pool)
-    return CPU.paged_attention(query, case.pool[:, case.layer], plan, 0.3)
+    return CPU.paged_attention(query, case.pool[:, case.layer], plan, 0.3, softcap)
 
 
 def check(
@@ -87,6 +102,7 @@ def check(
     window: int | None = None,
     dtype: torch.dtype = torch.float32,
     tolerance: float = 2e-6,
+    softcap: float | None = None,
     **shape: int,
 ) -> None:
     case = make_case(contexts, queries, window=window, dtype=dtype, **shape)
@@ -96,11 +112,12 @@ def check(
     dim = case.pool.shape[-1]
     # A slice of a wider tensor, as queries are of the product that makes queries and keys.
     query = torch.randn(starts[-1], heads + 3, dim, dtype=dtype)[:, :heads]
-    out = attend(case, query, starts, window)
+    out = attend(case, query, starts, window, softcap)
     assert out.shape == query.shape
     assert out.dtype == dtype
     for index, (start, end) in enumerate(itertools.pairwise(starts)):
-        expected = dense(query[start:end], case.keys[index], case.values[index], window, 0.3)
+        key, value = case.keys[index], case.values[index]
+        expected = dense(query[start:end], key, value, window, 0.3, softcap)
         torch.testing.assert_close(out[start:end].double(), expected, atol=tolerance, rtol=0)
 
 
@@ -139,6 +156,15 @@ def test_long_chunk_over_a_long_context() -> None:
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 2e-2), (torch.float16, 2e-3)])
 def test_narrow_types(dtype: torch.dtype, tolerance: float) -> None:
     check([20, 33, 9], [1, 8, 1], dtype=dtype, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("softcap", [0.5, 30.0])
+def test_softcapped_scores(window: int | None, softcap: float) -> None:
+    check([5, 12, 30, 3, 16], [1, 12, 7, 3, 1], window=window, softcap=softcap)
+    check([1, 30, 4, 17, 5], [1, 1, 1, 1, 1], window=window, softcap=softcap, kv_heads=1)
+    bfloat16 = {"dtype": torch.bfloat16, "tolerance": 2e-2}
+    check([20, 33, 9], [1, 8, 1], window=window, softcap=softcap, **bfloat16)
 
 
 def test_empty_batch() -> None:

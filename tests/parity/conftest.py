@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from engine.loader import load_model
 from engine.models import CausalLM
-from tests.support.models import gemma3_model, llama_model, save_model
+from tests.support.models import BUILDERS, save_model
 
 
 @dataclass
@@ -29,7 +29,6 @@ class Pair:
 
 
 MakePair = Callable[..., Pair]
-FAMILIES = {"llama": llama_model, "gemma3": gemma3_model}
 
 
 @pytest.fixture(scope="session")
@@ -37,14 +36,14 @@ def make_pair(tmp_path_factory: pytest.TempPathFactory) -> MakePair:
     """Builds a pair of a family, with settings of the test's choice."""
 
     def make(family: str, *, dtype: torch.dtype = torch.float32, **settings) -> Pair:
-        theirs = FAMILIES[family](**settings)
+        theirs = BUILDERS[family](**settings)
         path = save_model(theirs, tmp_path_factory.mktemp(family))
         return Pair(theirs.to(dtype), load_model(path, dtype=dtype).module, path)
 
     return make
 
 
-@pytest.fixture(scope="session", params=FAMILIES)
+@pytest.fixture(scope="session", params=BUILDERS)
 def pair(request: pytest.FixtureRequest, make_pair: MakePair) -> Pair:
     """A pair of each family in float32."""
     return make_pair(request.param)

@@ -1,12 +1,14 @@
 """Tiny random checkpoints, complete with a tokenizer, for tests that need a whole model.
 
-`tiny_llama(directory)` and `tiny_gemma3(directory)` save Hugging Face directories as
-Transformers does; `tiny_llama_gguf` and `tiny_gemma3_gguf` write the same weights as one GGUF
-file. Equal arguments give equal weights. Logits spread over a few units, so that greedy
-decoding has no near-ties to speak of.
+`BUILDERS` has a function for each family that makes a Transformers model. `tiny(family, ...)`
+saves one as Transformers does, `tiny_gguf` writes the same weights as one GGUF file;
+`tiny_llama`, `tiny_gemma3` and their `_gguf` forms are these for the families used most.
+Equal arguments give equal weights. Logits spread over a few units, so that greedy decoding has
+no near-ties to speak of.
 """
 
 import json
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,23 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
     LlamaConfig,
     LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
     PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
 )
 
 from tests.support.gguf_file import write_gguf
@@ -66,6 +80,81 @@ def gemma3_model(*, tied: bool = True, seed: int = 0, **config: Any) -> Gemma3Fo
         "query_pre_attn_scalar": 32,
     } | config  # fmt: skip
     return _filled(Gemma3ForCausalLM(Gemma3TextConfig(**settings)), seed)
+
+
+def mistral_model(*, tied: bool = False, seed: int = 0, **config: Any) -> MistralForCausalLM:
+    """A random Mistral of three layers, all sliding."""
+    settings = _SHAPE | {
+        "num_hidden_layers": 3, "tie_word_embeddings": tied, "sliding_window": SLIDING_WINDOW,
+    } | config  # fmt: skip
+    return _filled(MistralForCausalLM(MistralConfig(**settings)), seed)
+
+
+def qwen2_model(*, tied: bool = False, seed: int = 0, **config: Any) -> Qwen2ForCausalLM:
+    """A random Qwen2 of four layers, full attention throughout. Heads have 16 dimensions."""
+    settings = _SHAPE | {"num_hidden_layers": 4, "tie_word_embeddings": tied} | config
+    if "head_dim" not in config:
+        settings.pop("head_dim")
+    return _filled(Qwen2ForCausalLM(Qwen2Config(**settings)), seed)
+
+
+def qwen3_model(*, tied: bool = False, seed: int = 0, **config: Any) -> Qwen3ForCausalLM:
+    """A random Qwen3 of four layers, full attention throughout."""
+    settings = _SHAPE | {"num_hidden_layers": 4, "tie_word_embeddings": tied} | config
+    return _filled(Qwen3ForCausalLM(Qwen3Config(**settings)), seed)
+
+
+def qwen3_moe_model(*, tied: bool = False, seed: int = 0, **config: Any) -> Qwen3MoeForCausalLM:
+    """A random Qwen3-MoE of four layers; each token goes to two of six experts."""
+    settings = _SHAPE | {
+        "num_hidden_layers": 4, "tie_word_embeddings": tied, "num_experts": 6,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True,
+    } | config  # fmt: skip
+    return _filled(Qwen3MoeForCausalLM(Qwen3MoeConfig(**settings)), seed)
+
+
+def mixtral_model(*, tied: bool = False, seed: int = 0, **config: Any) -> MixtralForCausalLM:
+    """A random Mixtral of three layers; each token goes to two of five experts."""
+    settings = _SHAPE | {
+        "num_hidden_layers": 3, "tie_word_embeddings": tied, "num_local_experts": 5,
+        "num_experts_per_tok": 2,
+    } | config  # fmt: skip
+    return _filled(MixtralForCausalLM(MixtralConfig(**settings)), seed)
+
+
+def gemma2_model(*, tied: bool = True, seed: int = 0, **config: Any) -> Gemma2ForCausalLM:
+    """A random Gemma 2 of four layers; caps are low enough to bend scores and logits."""
+    settings = _SHAPE | {
+        "num_hidden_layers": 4, "tie_word_embeddings": tied, "sliding_window": SLIDING_WINDOW,
+        "query_pre_attn_scalar": 32, "attn_logit_softcapping": 2.0,
+        "final_logit_softcapping": 4.0, "attn_implementation": "eager",
+    } | config  # fmt: skip
+    return _filled(Gemma2ForCausalLM(Gemma2Config(**settings)), seed)
+
+
+BUILDERS: dict[str, Callable[..., PreTrainedModel]] = {
+    "gemma2": gemma2_model,
+    "gemma3": gemma3_model,
+    "llama": llama_model,
+    "mistral": mistral_model,
+    "mixtral": mixtral_model,
+    "qwen2": qwen2_model,
+    "qwen3": qwen3_model,
+    "qwen3_moe": qwen3_moe_model,
+}
+
+
+def tiny(family: str, directory: Path, *, shards: bool = False, **settings: Any) -> Path:
+    """Saves a family's random model to `directory`; returns it."""
+    return save_model(BUILDERS[family](**settings), directory, shards=shards)
+
+
+def tiny_gguf(family: str, directory: Path, *, kind: str = "F32", **settings: Any) -> Path:
+    """Writes a family's random model as `directory`/model.gguf; returns the file.
+
+    `kind` is the ggml type of the matrices.
+    """
+    return _gguf(BUILDERS[family](**settings), directory, kind)
 
 
 def tiny_llama(directory: Path, *, shards: bool = False, **settings: Any) -> Path:

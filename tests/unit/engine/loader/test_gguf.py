@@ -1,5 +1,6 @@
 """GGUF files that load, and errors that name what is wrong with those that do not."""
 
+import math
 from pathlib import Path
 
 import gguf
@@ -7,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from engine.layers import inverse_frequencies
 from engine.loader import LoadError, load_model
-from tests.support.models import tiny_gemma3_gguf, tiny_llama_gguf
+from engine.model_config import RopeConfig
+from engine.rope import inverse_frequencies
+from tests.support.models import tiny_gemma3_gguf, tiny_gguf, tiny_llama_gguf
+from tests.support.paged import PagedDriver
 
 
 def fails(path: Path, *parts: str) -> None:
@@ -94,6 +97,68 @@ def test_linear_rope(tmp_path: Path) -> None:
     assert (rope.kind, rope.factor) == ("linear", 4.0)
 
 
+def test_yarn_rope(tmp_path: Path) -> None:
+    settings = {
+        "llama.rope.scaling.type": "yarn",
+        "llama.rope.scaling.factor": 4.0,
+        "llama.rope.scaling.original_context_length": 256,
+    }
+    file = rewrite(tiny_llama_gguf(tmp_path), settings=settings)
+    config = load_model(file, dtype=torch.float32).config
+    expected = RopeConfig(
+        10_000.0,
+        "yarn",
+        factor=4.0,
+        original_max_position=256,
+        attention_factor=0.1 * math.log(4.0) + 1.0,
+    )
+    assert config.rope == expected
+    assert config.max_position == 1024
+
+
+def test_config_of_gemma2(tmp_path: Path) -> None:
+    config = load_model(tiny_gguf("gemma2", tmp_path), dtype=torch.float32).config
+    assert [config.window_of(layer) for layer in range(4)] == [24, None] * 2
+    assert (config.attention_softcap, config.final_softcap) == (2.0, 4.0)
+    assert config.attention_scale == 32**-0.5
+
+
+def test_architecture_llama_is_mistral_with_a_window_and_mixtral_with_experts(
+    tmp_path: Path,
+) -> None:
+    mistral = load_model(tiny_gguf("mistral", tmp_path), dtype=torch.float32).config
+    assert (mistral.architecture, mistral.window_of(0)) == ("mistral", 24)
+    mixtral = load_model(tiny_gguf("mixtral", tmp_path), dtype=torch.float32).config
+    assert (mixtral.architecture, mixtral.window_of(0)) == ("mixtral", None)
+    assert mixtral.experts is not None
+    assert (mixtral.experts.count, mixtral.experts.per_token) == (5, 2)
+
+
+def test_experts_one_by_one_as_older_files_have_them(tmp_path: Path) -> None:
+    file = tiny_gguf("mixtral", tmp_path)
+    changed: dict = {}
+    for tensor in gguf.GGUFReader(file).tensors:
+        if "_exps." in tensor.name:
+            changed[tensor.name] = None
+            for number, matrix in enumerate(tensor.data):
+                changed[tensor.name.replace("_exps.", f".{number}.")] = matrix
+    alone = rewrite(file, tensors=changed)
+    expected, found = (PagedDriver(load_model(one, dtype=torch.float32).module)
+                       for one in (file, alone))  # fmt: skip
+    assert torch.equal(found.run([5, 6, 7], [3]), expected.run([5, 6, 7], [3]))
+
+
+def test_too_few_experts(tmp_path: Path) -> None:
+    stack = np.zeros((4, 96, 64), np.float32)
+    file = rewrite(tiny_gguf("mixtral", tmp_path), tensors={"blk.1.ffn_up_exps.weight": stack})
+    fails(file, "blk.1.ffn_up_exps.weight", "[4, 96, 64]", "expert 4")
+
+
+def test_a_dense_architecture_with_experts(tmp_path: Path) -> None:
+    file = rewrite(tiny_gguf("qwen2", tmp_path), settings={"qwen2.expert_count": 4})
+    fails(file, "qwen2.expert_count", "no experts")
+
+
 def test_digest_and_progress(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     file = tiny_llama_gguf(tmp_path / "a")
@@ -118,8 +183,9 @@ def test_unknown_architecture(tmp_path: Path) -> None:
     ("settings", "parts"),
     [
         ({"llama.block_count": None}, ["llama.block_count", "missing"]),
-        ({"llama.expert_count": 8}, ["llama.expert_count", "experts"]),
-        ({"llama.rope.scaling.type": "yarn"}, ["llama.rope.scaling.type", "yarn"]),
+        ({"llama.expert_count": 8}, ["llama.expert_used_count", "missing"]),
+        ({"llama.rope.scaling.type": "longrope"}, ["llama.rope.scaling.type", "longrope"]),
+        ({"llama.rope.scaling.type": "yarn"}, ["llama.rope.scaling.factor", "missing"]),
         ({"llama.rope.dimension_count": 16}, ["llama.rope.dimension_count", "16"]),
         ({"llama.attention.head_count_kv": 3}, ["3 KV heads"]),
     ],

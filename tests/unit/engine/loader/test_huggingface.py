@@ -8,7 +8,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engine.loader import LoadError, load_model
-from tests.support.models import tiny_gemma3, tiny_llama
+from engine.model_config import ModelConfig
+from tests.support.models import tiny, tiny_gemma3, tiny_llama
+from tests.support.paged import PagedDriver
 
 
 def edit(file: Path, **settings) -> None:
@@ -51,6 +53,11 @@ def test_config_of_gemma3(tmp_path: Path) -> None:
 def test_end_tokens_come_from_the_generation_config(tmp_path: Path) -> None:
     edit(tiny_llama(tmp_path) / "generation_config.json", eos_token_id=[1, 106])
     assert load_model(tmp_path, dtype=torch.float32).config.eos_token_ids == {1, 106}
+
+
+def test_end_tokens_past_the_vocabulary_are_none(tmp_path: Path) -> None:
+    edit(tiny_llama(tmp_path) / "generation_config.json", eos_token_id=[1, 384, 99999])
+    assert load_model(tmp_path, dtype=torch.float32).config.eos_token_ids == {1}
 
 
 def test_end_tokens_without_a_generation_config(tmp_path: Path) -> None:
@@ -101,12 +108,15 @@ def test_broken_config(tmp_path: Path) -> None:
     ("settings", "parts"),
     [
         ({"model_type": "mamba", "architectures": ["MambaForCausalLM"]}, ["MambaForCausalLM"]),
+        ({"model_type": "mamba", "architectures": "Mamba"}, ["architectures", "'Mamba'"]),
+        ({"model_type": "mamba", "architectures": 5}, ["architectures", "5"]),
         ({"model_type": ...}, ["model_type", "missing"]),
         ({"hidden_size": ...}, ["hidden_size", "missing"]),
         ({"hidden_size": "64"}, ["hidden_size", "'64'"]),
         ({"num_hidden_layers": 0}, ["num_hidden_layers", "0"]),
         ({"num_attention_heads": 2**70}, ["num_attention_heads", str(2**70)]),
         ({"intermediate_size": 2**70}, ["intermediate_size", str(2**70)]),
+        ({"num_hidden_layers": 2**31 - 1}, ["num_hidden_layers", str(2**31 - 1)]),
         ({"num_hidden_layers": True}, ["num_hidden_layers", "True"]),
         ({"rms_norm_eps": -1.0}, ["rms_norm_eps", "-1.0"]),
         ({"head_dim": 31}, ["head_dim", "odd"]),
@@ -116,19 +126,26 @@ def test_broken_config(tmp_path: Path) -> None:
         ({"bos_token_id": -2}, ["bos_token_id", "-2"]),
         ({"quantization_config": {"quant_method": "awq"}}, ["quantization_config", "awq"]),
         (
-            {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0}},
-            ["rope_parameters.rope_type", "yarn"],
+            {"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4, "factor": 2.0}},
+            ["rope_parameters.rope_type", "longrope"],
         ),
         (
             {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4}},
             ["rope_parameters.factor", "missing"],
         ),
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, ["partial_rotary_factor", "0.5"]),
+        ({"partial_rotary_factor": 0.5}, ["partial_rotary_factor", "0.5"]),
     ],
 )
 def test_settings_that_do_not_work(tmp_path: Path, settings: dict, parts: list[str]) -> None:
     edit(tiny_llama(tmp_path) / "config.json", **settings)
     fails(tmp_path, "config.json", *parts)
+
+
+@pytest.mark.parametrize("name", ["hidden_size", "intermediate_size", "vocab_size"])
+def test_sizes_that_no_memory_holds_are_those_of_a_wrong_shape(tmp_path: Path, name: str) -> None:
+    edit(tiny_llama(tmp_path) / "config.json", **{name: 2**31 - 2})
+    fails(tmp_path, "has shape", str(2**31 - 2))
 
 
 @pytest.mark.parametrize(
@@ -147,6 +164,80 @@ def test_settings_that_do_not_work(tmp_path: Path, settings: dict, parts: list[s
 def test_gemma3_settings_that_do_not_work(tmp_path: Path, settings: dict, parts: list[str]) -> None:
     edit(tiny_gemma3(tmp_path) / "config.json", **settings)
     fails(tmp_path, "config.json", *parts)
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "parts"),
+    [
+        ("mixtral", {"num_experts_per_tok": 6}, ["6 experts per token are more than 5"]),
+        ("qwen3_moe", {"mlp_only_layers": [-1]}, ["mlp_only_layers", "[-1]"]),
+        ("qwen3_moe", {"decoder_sparse_step": 0}, ["decoder_sparse_step", "0"]),
+        (
+            "qwen2",
+            {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": -1},
+            ["max_window_layers"],
+        ),
+        ("qwen2", {"layer_types": "full_attention"}, ["layer_types", "not a list"]),
+        ("mistral", {"sliding_window": 0}, ["sliding_window", "0"]),
+        ("gemma2", {"attn_logit_softcapping": -1.0}, ["attn_logit_softcapping", "-1.0"]),
+    ],
+)
+def test_family_settings_that_do_not_work(
+    tmp_path: Path, family: str, settings: dict, parts: list[str]
+) -> None:
+    edit(tiny(family, tmp_path) / "config.json", **settings)
+    fails(tmp_path, "config.json", *parts)
+
+
+def config_of(directory: Path) -> ModelConfig:
+    return load_model(directory, dtype=torch.float32).config
+
+
+def test_a_window_that_is_absent_is_not_one_that_is_null(tmp_path: Path) -> None:
+    edit(tiny("mistral", tmp_path) / "config.json", sliding_window=...)
+    assert config_of(tmp_path).sliding_window == 4096
+    edit(tmp_path / "config.json", sliding_window=None)
+    assert config_of(tmp_path).layer_types == ("full_attention",) * 3
+
+
+def test_caps_that_are_absent_are_not_null(tmp_path: Path) -> None:
+    caps = ("attn_logit_softcapping", "final_logit_softcapping")
+    edit(tiny("gemma2", tmp_path) / "config.json", **dict.fromkeys(caps, ...))
+    config = config_of(tmp_path)
+    assert (config.attention_softcap, config.final_softcap) == (50.0, 30.0)
+    edit(tmp_path / "config.json", **dict.fromkeys(caps))
+    config = config_of(tmp_path)
+    assert (config.attention_softcap, config.final_softcap) == (None, None)
+
+
+def test_windows_that_are_not_used(tmp_path: Path) -> None:
+    edit(tiny("qwen2", tmp_path) / "config.json", sliding_window=24, layer_types=...)
+    assert config_of(tmp_path).layer_types == ("full_attention",) * 4
+
+
+def test_which_layers_have_experts(tmp_path: Path) -> None:
+    path = tiny("qwen3_moe", tmp_path, decoder_sparse_step=2, mlp_only_layers=[3])
+    experts = config_of(path).experts
+    assert experts is not None
+    assert (experts.count, experts.per_token, experts.layers) == (6, 2, {1})
+
+
+@pytest.mark.parametrize("kept", ["model.embed_tokens.weight", "lm_head.weight"])
+def test_of_two_tied_tensors_the_file_may_hold_either(tmp_path: Path, kept: str) -> None:
+    tiny_llama(tmp_path / "a", tied=True)
+    tiny_llama(tmp_path / "b", tied=True)
+    file = tmp_path / "b" / "model.safetensors"
+    weights = load_file(file)
+    table = weights.pop("model.embed_tokens.weight")
+    save_file(weights | {kept: table}, file)
+    expected, found = (PagedDriver(load_model(tmp_path / one, dtype=torch.float32).module)
+                       for one in "ab")  # fmt: skip
+    assert torch.equal(found.run([5, 6, 7], [3]), expected.run([5, 6, 7], [3]))
+
+
+def test_an_untied_head_may_not_be_missing(tmp_path: Path) -> None:
+    edit_weights(tiny_llama(tmp_path), lm_head__weight=None)
+    fails(tmp_path, "lm_head.weight", "missing")
 
 
 def test_no_weights(tmp_path: Path) -> None:

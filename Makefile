@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+NIXL_STAMP := $(VENV)/.nixl
 PROTOS := $(wildcard proto/baton/v1/*.proto)
 PROTOC = $(BIN)/python -m grpc_tools.protoc -I proto $(PROTOS)
 SOURCES := baton engine kernels services tests bench
@@ -25,6 +26,11 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[serve,demo,dev]'
 	@touch $@
 
+$(NIXL_STAMP): $(STAMP)
+	@$(BIN)/pip install --quiet -c constraints.txt -e '.[nixl]' \
+	  || echo "NIXL can't be installed here: its tests will be skipped"
+	@touch $@
+
 run: $(STAMP) ## Start Baton on the demo model (Ctrl-C stops it)
 	$(BIN)/baton up
 
@@ -32,7 +38,7 @@ test: verify ## The same as verify: everything CI runs
 
 verify: $(STAMP) proto-check lint type imports pytest ## Run every check and every test
 
-pytest: $(STAMP) ## Run the tests alone; ARGS='-k name' chooses
+pytest: $(STAMP) $(NIXL_STAMP) ## Run the tests alone; ARGS='-k name' chooses
 	$(BIN)/pytest $(ARGS)
 
 proto: $(STAMP) ## Generate the gRPC stubs from proto/

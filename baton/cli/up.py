@@ -45,6 +45,9 @@ def up(
     aggregated: Annotated[
         bool, typer.Option("--aggregated", help="Send every prompt straight to decode workers.")
     ] = False,
+    hosts: Annotated[
+        int, typer.Option(min=1, help="Transfer services, with the workers split among them.")
+    ] = 1,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Compute threads of each worker; else its share.")
     ] = None,
@@ -78,6 +81,7 @@ def up(
         prefill=prefill,
         decode=decode,
         aggregated=aggregated,
+        hosts=hosts,
         threads=threads,
         dtype=dtype,
         redis=redis,

@@ -21,6 +21,8 @@ class UpOptions:
     """Prefill workers; None: one, but none when aggregated."""
     decode: int = 1
     aggregated: bool = False
+    hosts: int = 1
+    """Transfer services, each with memory of its own, with the workers split among them."""
     threads: int | None = None
     """Compute threads of each worker; None: its share of the cores."""
     dtype: str = "bfloat16"
@@ -71,6 +73,7 @@ class UpOptions:
             "--name": self.name,
             "--prefill": self.prefill,
             "--decode": self.decode,
+            "--hosts": self.hosts,
             "--threads": self.threads,
             "--dtype": self.dtype,
             "--redis": self.redis,

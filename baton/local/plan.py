@@ -53,13 +53,22 @@ def make_plan(
     if valkey is not None:
         specs.append(_valkey(valkey, run_dir, free_port))
         redis = specs[0].address
-    services = _Services(options, model, redis, f"127.0.0.1:{free_port()}", threads)
-    specs.append(services.transfer())
-    for (name, kind), share in zip(names, shares, strict=True):
-        specs.append(services.worker(name, kind, f"127.0.0.1:{free_port()}", share))
+    services = _Services(options, model, redis, threads)
+    transfers = [f"127.0.0.1:{free_port()}" for _ in range(options.hosts)]
+    for name, address in zip(transfer_names(options.hosts), transfers, strict=True):
+        specs.append(services.transfer(name, address))
+    for i, ((name, kind), share) in enumerate(zip(names, shares, strict=True)):
+        address = f"127.0.0.1:{free_port()}"
+        # In turn, prefill workers first: one of each on two hosts is a handoff between hosts.
+        specs.append(services.worker(name, kind, address, share, transfers[i % options.hosts]))
     specs.append(services.router())
     pinned = {name: share for (name, _), share in zip(names, shares, strict=True)}
     return Plan(tuple(specs), pinned, threads)
+
+
+def transfer_names(hosts: int) -> list[str]:
+    """What the transfer services of so many hosts are called."""
+    return ["transfer"] if hosts == 1 else [f"transfer-{i}" for i in range(hosts)]
 
 
 def share_cores(workers: int, threads: int, cores: Sequence[int]) -> list[tuple[int, ...]]:
@@ -90,19 +99,22 @@ def free_port() -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Services:
-    """Command lines of services that share a model, a Redis and a transfer service."""
+    """Command lines of services that share a model and a Redis."""
 
     options: UpOptions
     model: ServedModel
     redis: str
-    transfer_address: str
     threads: int
 
-    def transfer(self) -> ProcessSpec:
-        spec = self._spec("transfer", Kind.TRANSFER, self.transfer_address, {})
+    def transfer(self, name: str, address: str) -> ProcessSpec:
+        alone = self.options.hosts == 1
+        flags = {} if alone else {"--peer-segment-bytes": self.options.segment_bytes}
+        spec = self._spec(name, Kind.TRANSFER, address, dict[str, object](flags))
         return replace(spec, death_signal=signal.SIGTERM)  # to remove its shared memory
 
-    def worker(self, name: str, kind: Kind, address: str, cores: tuple[int, ...]) -> ProcessSpec:
+    def worker(
+        self, name: str, kind: Kind, address: str, cores: tuple[int, ...], transfer: str
+    ) -> ProcessSpec:
         flags = {
             **self._fleet(),
             "--model": self.model.path,
@@ -114,7 +126,7 @@ class _Services:
             "--kv-bytes": self.options.kv_bytes,
             "--segment-bytes": self.options.segment_bytes,
             "--block-size": self.options.block_size,
-            "--transfer": self.transfer_address,
+            "--transfer": transfer,
             "--drain-seconds": self.options.grace,
             "--progress-file": self.options.run_dir.progress_file(name),
         }

@@ -60,18 +60,29 @@ def _who_serves(address: str) -> str:
 
 
 def check_shared_memory(options: UpOptions, directory: Path = _SHARED_MEMORY) -> None:
-    """Whether the workers' segments fit; not on systems that have no such directory."""
+    """Whether all segments fit; not on systems that have no such directory."""
     if not directory.is_dir():
         return
     found = os.statvfs(directory)
     available = found.f_bavail * found.f_frsize
-    needed = options.workers * options.segment_bytes
+    segments = options.workers + (options.hosts if options.hosts > 1 else 0)
+    needed = segments * options.segment_bytes
     if needed > available:
+        hosts = f" and {options.hosts} hosts" if options.hosts > 1 else ""
         raise Problem(
-            f"{directory} is too small: {options.workers} workers with "
+            f"{directory} is too small: {options.workers} workers{hosts} with "
             f"{format_bytes(options.segment_bytes)} each need {format_bytes(needed)}, and "
             f"{format_bytes(available)} are free. Give them less with --shared-memory, or make it "
             "larger (in a container: docker run --shm-size=1g)"
+        )
+
+
+def check_hosts(options: UpOptions) -> None:
+    """Whether every host gets a worker."""
+    if options.hosts > options.workers:
+        raise Problem(
+            f"--hosts {options.hosts} is more than there are workers ({options.workers}): "
+            "a host without a worker does nothing. Ask for more with --prefill or --decode"
         )
 
 

@@ -95,6 +95,7 @@ def reserved(options: UpOptions) -> Iterator[None]:
 def prepare(options: UpOptions, say: Say) -> Prepared:
     """Looks whether all that is needed is there; to be called in `reserved`. Raises Problem."""
     preflight.check_packages()
+    preflight.check_hosts(options)
     stop_leftovers(options.run_dir)
     preflight.check_port(options)
     preflight.check_shared_memory(options)

@@ -359,8 +359,13 @@ class AcquireRequest(_message.Message):
     NAMES_FIELD_NUMBER: _builtins.int
     LEASE_ID_FIELD_NUMBER: _builtins.int
     LEASE_TTL_FIELD_NUMBER: _builtins.int
+    SOURCE_ADDRESS_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     """Lease to put the blobs under."""
+    source_address: _builtins.str
+    """Address (host:port) of another host's transfer service that holds what is not held here.
+    Empty: there is none.
+    """
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Names, 16 bytes each."""
@@ -375,14 +380,187 @@ class AcquireRequest(_message.Message):
         names: _abc.Iterable[_builtins.bytes] | None = ...,
         lease_id: _builtins.str = ...,
         lease_ttl: _duration_pb2.Duration | None = ...,
+        source_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lease_ttl", b"lease_ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_id", b"lease_id", "lease_ttl", b"lease_ttl", "names", b"names"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_id", b"lease_id", "lease_ttl", b"lease_ttl", "names", b"names", "source_address", b"source_address"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AcquireRequest: _TypeAlias = AcquireRequest  # noqa: Y015
+
+@_typing.final
+class ReadBlobsRequest(_message.Message):
+    """Blobs to read from another host."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Names, 16 bytes each."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadBlobsRequest: _TypeAlias = ReadBlobsRequest  # noqa: Y015
+
+@_typing.final
+class ReadBlobsResponse(_message.Message):
+    """A piece of a blob, in order; a blob's pieces follow each other."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    OFFSET_BYTES_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    CHECKSUM_FIELD_NUMBER: _builtins.int
+    name: _builtins.bytes
+    """The blob."""
+    offset_bytes: _builtins.int
+    """Where the piece begins in the payload."""
+    data: _builtins.bytes
+    """The piece. Empty with size 0: the blob is not held, or turned out to be broken."""
+    size_bytes: _builtins.int
+    """Size of the whole payload."""
+    checksum: _builtins.int
+    """xxh3 (64 bit) that the whole payload must have."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.bytes = ...,
+        offset_bytes: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+        size_bytes: _builtins.int = ...,
+        checksum: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "data", b"data", "name", b"name", "offset_bytes", b"offset_bytes", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadBlobsResponse: _TypeAlias = ReadBlobsResponse  # noqa: Y015
+
+@_typing.final
+class DescribeNixlRequest(_message.Message):
+    """What a reader by NIXL needs: who asks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    LEASE_ID_FIELD_NUMBER: _builtins.int
+    LEASE_TTL_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
+    lease_id: _builtins.str
+    """Lease to put them under."""
+    agent: _builtins.str
+    """Name of the reader's NIXL agent."""
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Names of the blobs to read; they are leased to the reader while it reads."""
+
+    @_builtins.property
+    def lease_ttl(self) -> _duration_pb2.Duration:
+        """Time to live of the lease, from now."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.bytes] | None = ...,
+        lease_id: _builtins.str = ...,
+        lease_ttl: _duration_pb2.Duration | None = ...,
+        agent: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lease_ttl", b"lease_ttl"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "lease_id", b"lease_id", "lease_ttl", b"lease_ttl", "names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeNixlRequest: _TypeAlias = DescribeNixlRequest  # noqa: Y015
+
+@_typing.final
+class DescribeNixlResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_METADATA_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
+    PLACES_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    agent_metadata: _builtins.bytes
+    """Serialized metadata of this service's NIXL agent."""
+    agent: _builtins.str
+    """Name of this service's NIXL agent."""
+    @_builtins.property
+    def places(self) -> _containers.RepeatedCompositeFieldContainer[Global___NixlPlace]:
+        """Where each held blob lies in this service's memory, and its checksum."""
+
+    @_builtins.property
+    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Names that are not held."""
+
+    def __init__(
+        self,
+        *,
+        agent_metadata: _builtins.bytes = ...,
+        agent: _builtins.str = ...,
+        places: _abc.Iterable[Global___NixlPlace] | None = ...,
+        missing: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "agent_metadata", b"agent_metadata", "missing", b"missing", "places", b"places"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeNixlResponse: _TypeAlias = DescribeNixlResponse  # noqa: Y015
+
+@_typing.final
+class NixlPlace(_message.Message):
+    """A blob's payload as NIXL addresses it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
+    CHECKSUM_FIELD_NUMBER: _builtins.int
+    name: _builtins.bytes
+    """The blob."""
+    address: _builtins.int
+    """Address of the payload in the owner's process."""
+    checksum: _builtins.int
+    """xxh3 (64 bit) that the payload must have."""
+    @_builtins.property
+    def place(self) -> Global___Place:
+        """The place, to report a blob whose bytes are broken."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.bytes = ...,
+        address: _builtins.int = ...,
+        place: Global___Place | None = ...,
+        checksum: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["place", b"place"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "checksum", b"checksum", "name", b"name", "place", b"place"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NixlPlace: _TypeAlias = NixlPlace  # noqa: Y015
 
 @_typing.final
 class ReadableBlob(_message.Message):
@@ -604,6 +782,9 @@ class GetTransferStatusResponse(_message.Message):
     EVICTED_BLOBS_FIELD_NUMBER: _builtins.int
     CORRUPT_BLOBS_FIELD_NUMBER: _builtins.int
     EXPIRED_LEASES_FIELD_NUMBER: _builtins.int
+    PEER_BLOBS_FIELD_NUMBER: _builtins.int
+    PEER_BYTES_FIELD_NUMBER: _builtins.int
+    PEER_FAILURES_FIELD_NUMBER: _builtins.int
     pid: _builtins.int
     """Process id of the service."""
     leases: _builtins.int
@@ -628,6 +809,12 @@ class GetTransferStatusResponse(_message.Message):
     """Blobs discarded because of a wrong checksum."""
     expired_leases: _builtins.int
     """Leases that expired instead of being released."""
+    peer_blobs: _builtins.int
+    """Blobs read from other hosts."""
+    peer_bytes: _builtins.int
+    """Bytes read from other hosts."""
+    peer_failures: _builtins.int
+    """Blobs that could not be read from another host."""
     @_builtins.property
     def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentStatus]:
         """Segments of attached incarnations."""
@@ -648,10 +835,13 @@ class GetTransferStatusResponse(_message.Message):
         evicted_blobs: _builtins.int = ...,
         corrupt_blobs: _builtins.int = ...,
         expired_leases: _builtins.int = ...,
+        peer_blobs: _builtins.int = ...,
+        peer_bytes: _builtins.int = ...,
+        peer_failures: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquired_blobs", b"acquired_blobs", "blobs", b"blobs", "committed_blobs", b"committed_blobs", "corrupt_blobs", b"corrupt_blobs", "duplicate_commits", b"duplicate_commits", "evicted_blobs", b"evicted_blobs", "expired_leases", b"expired_leases", "leased_blobs", b"leased_blobs", "leases", b"leases", "missed_names", b"missed_names", "pid", b"pid", "reservations", b"reservations", "segments", b"segments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquired_blobs", b"acquired_blobs", "blobs", b"blobs", "committed_blobs", b"committed_blobs", "corrupt_blobs", b"corrupt_blobs", "duplicate_commits", b"duplicate_commits", "evicted_blobs", b"evicted_blobs", "expired_leases", b"expired_leases", "leased_blobs", b"leased_blobs", "leases", b"leases", "missed_names", b"missed_names", "peer_blobs", b"peer_blobs", "peer_bytes", b"peer_bytes", "peer_failures", b"peer_failures", "pid", b"pid", "reservations", b"reservations", "segments", b"segments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

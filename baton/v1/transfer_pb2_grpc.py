@@ -28,7 +28,8 @@ if _version_not_supported:
 class TransferServiceStub:
     """A store of immutable KV blobs in one host's memory, with leases.
 
-    Blob bytes never travel in these messages: writers and readers map shared-memory segments.
+    Blob bytes never travel in these messages, but in ReadBlobs between hosts: writers and readers
+    map shared-memory segments.
     """
 
     def __init__(self, channel):
@@ -72,6 +73,16 @@ class TransferServiceStub:
                 request_serializer=baton_dot_v1_dot_transfer__pb2.DiscardRequest.SerializeToString,
                 response_deserializer=baton_dot_v1_dot_transfer__pb2.DiscardResponse.FromString,
                 _registered_method=True)
+        self.ReadBlobs = channel.unary_stream(
+                '/baton.v1.TransferService/ReadBlobs',
+                request_serializer=baton_dot_v1_dot_transfer__pb2.ReadBlobsRequest.SerializeToString,
+                response_deserializer=baton_dot_v1_dot_transfer__pb2.ReadBlobsResponse.FromString,
+                _registered_method=True)
+        self.DescribeNixl = channel.unary_unary(
+                '/baton.v1.TransferService/DescribeNixl',
+                request_serializer=baton_dot_v1_dot_transfer__pb2.DescribeNixlRequest.SerializeToString,
+                response_deserializer=baton_dot_v1_dot_transfer__pb2.DescribeNixlResponse.FromString,
+                _registered_method=True)
         self.RenewLease = channel.unary_unary(
                 '/baton.v1.TransferService/RenewLease',
                 request_serializer=baton_dot_v1_dot_transfer__pb2.RenewLeaseRequest.SerializeToString,
@@ -92,7 +103,8 @@ class TransferServiceStub:
 class TransferServiceServicer:
     """A store of immutable KV blobs in one host's memory, with leases.
 
-    Blob bytes never travel in these messages: writers and readers map shared-memory segments.
+    Blob bytes never travel in these messages, but in ReadBlobs between hosts: writers and readers
+    map shared-memory segments.
     """
 
     def Attach(self, request, context):
@@ -136,8 +148,9 @@ class TransferServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Acquire(self, request, context):
-        """Leases blobs and streams their places, one message a batch, as each becomes readable.
-        Names that are not held are listed as missing.
+        """Leases blobs and streams their places, one message a batch, as each becomes readable. What
+        is not held here is read from the host that the request names. Names that are not to be had
+        are listed as missing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -145,6 +158,22 @@ class TransferServiceServicer:
 
     def Discard(self, request, context):
         """Reports a blob that failed its checksum: it is discarded and counted.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadBlobs(self, request, context):
+        """Streams the bytes of blobs to another host's transfer service, which asks by name. The one
+        RPC that carries KV bytes, on a channel of its own. Names that are not held are missing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeNixl(self, request, context):
+        """Gives another host's transfer service what it needs to read this host's segments by NIXL.
+        UNIMPLEMENTED where NIXL is not in use.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -209,6 +238,16 @@ def add_TransferServiceServicer_to_server(servicer, server):
                     request_deserializer=baton_dot_v1_dot_transfer__pb2.DiscardRequest.FromString,
                     response_serializer=baton_dot_v1_dot_transfer__pb2.DiscardResponse.SerializeToString,
             ),
+            'ReadBlobs': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadBlobs,
+                    request_deserializer=baton_dot_v1_dot_transfer__pb2.ReadBlobsRequest.FromString,
+                    response_serializer=baton_dot_v1_dot_transfer__pb2.ReadBlobsResponse.SerializeToString,
+            ),
+            'DescribeNixl': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeNixl,
+                    request_deserializer=baton_dot_v1_dot_transfer__pb2.DescribeNixlRequest.FromString,
+                    response_serializer=baton_dot_v1_dot_transfer__pb2.DescribeNixlResponse.SerializeToString,
+            ),
             'RenewLease': grpc.unary_unary_rpc_method_handler(
                     servicer.RenewLease,
                     request_deserializer=baton_dot_v1_dot_transfer__pb2.RenewLeaseRequest.FromString,
@@ -235,7 +274,8 @@ def add_TransferServiceServicer_to_server(servicer, server):
 class TransferService:
     """A store of immutable KV blobs in one host's memory, with leases.
 
-    Blob bytes never travel in these messages: writers and readers map shared-memory segments.
+    Blob bytes never travel in these messages, but in ReadBlobs between hosts: writers and readers
+    map shared-memory segments.
     """
 
     @staticmethod
@@ -417,6 +457,60 @@ class TransferService:
             '/baton.v1.TransferService/Discard',
             baton_dot_v1_dot_transfer__pb2.DiscardRequest.SerializeToString,
             baton_dot_v1_dot_transfer__pb2.DiscardResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadBlobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/baton.v1.TransferService/ReadBlobs',
+            baton_dot_v1_dot_transfer__pb2.ReadBlobsRequest.SerializeToString,
+            baton_dot_v1_dot_transfer__pb2.ReadBlobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeNixl(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/baton.v1.TransferService/DescribeNixl',
+            baton_dot_v1_dot_transfer__pb2.DescribeNixlRequest.SerializeToString,
+            baton_dot_v1_dot_transfer__pb2.DescribeNixlResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -29,7 +29,8 @@ GRPC_VERSION: str
 class TransferServiceStub:
     """A store of immutable KV blobs in one host's memory, with leases.
 
-    Blob bytes never travel in these messages: writers and readers map shared-memory segments.
+    Blob bytes never travel in these messages, but in ReadBlobs between hosts: writers and readers
+    map shared-memory segments.
     """
 
     @_typing.overload
@@ -55,11 +56,20 @@ class TransferServiceStub:
     Lookup: _grpc.UnaryUnaryMultiCallable[_transfer_pb2.LookupRequest, _transfer_pb2.LookupResponse]
     """Says which names are held, without leasing them."""
     Acquire: _grpc.UnaryStreamMultiCallable[_transfer_pb2.AcquireRequest, _transfer_pb2.AcquireResponse]
-    """Leases blobs and streams their places, one message a batch, as each becomes readable.
-    Names that are not held are listed as missing.
+    """Leases blobs and streams their places, one message a batch, as each becomes readable. What
+    is not held here is read from the host that the request names. Names that are not to be had
+    are listed as missing.
     """
     Discard: _grpc.UnaryUnaryMultiCallable[_transfer_pb2.DiscardRequest, _transfer_pb2.DiscardResponse]
     """Reports a blob that failed its checksum: it is discarded and counted."""
+    ReadBlobs: _grpc.UnaryStreamMultiCallable[_transfer_pb2.ReadBlobsRequest, _transfer_pb2.ReadBlobsResponse]
+    """Streams the bytes of blobs to another host's transfer service, which asks by name. The one
+    RPC that carries KV bytes, on a channel of its own. Names that are not held are missing.
+    """
+    DescribeNixl: _grpc.UnaryUnaryMultiCallable[_transfer_pb2.DescribeNixlRequest, _transfer_pb2.DescribeNixlResponse]
+    """Gives another host's transfer service what it needs to read this host's segments by NIXL.
+    UNIMPLEMENTED where NIXL is not in use.
+    """
     RenewLease: _grpc.UnaryUnaryMultiCallable[_transfer_pb2.RenewLeaseRequest, _transfer_pb2.RenewLeaseResponse]
     """Prolongs a lease. NOT_FOUND: it expired."""
     ReleaseLease: _grpc.UnaryUnaryMultiCallable[_transfer_pb2.ReleaseLeaseRequest, _transfer_pb2.ReleaseLeaseResponse]
@@ -71,7 +81,8 @@ class TransferServiceStub:
 class TransferServiceAsyncStub(TransferServiceStub):
     """A store of immutable KV blobs in one host's memory, with leases.
 
-    Blob bytes never travel in these messages: writers and readers map shared-memory segments.
+    Blob bytes never travel in these messages, but in ReadBlobs between hosts: writers and readers
+    map shared-memory segments.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -94,11 +105,20 @@ class TransferServiceAsyncStub(TransferServiceStub):
     Lookup: _aio.UnaryUnaryMultiCallable[_transfer_pb2.LookupRequest, _transfer_pb2.LookupResponse]  # type: ignore[assignment]
     """Says which names are held, without leasing them."""
     Acquire: _aio.UnaryStreamMultiCallable[_transfer_pb2.AcquireRequest, _transfer_pb2.AcquireResponse]  # type: ignore[assignment]
-    """Leases blobs and streams their places, one message a batch, as each becomes readable.
-    Names that are not held are listed as missing.
+    """Leases blobs and streams their places, one message a batch, as each becomes readable. What
+    is not held here is read from the host that the request names. Names that are not to be had
+    are listed as missing.
     """
     Discard: _aio.UnaryUnaryMultiCallable[_transfer_pb2.DiscardRequest, _transfer_pb2.DiscardResponse]  # type: ignore[assignment]
     """Reports a blob that failed its checksum: it is discarded and counted."""
+    ReadBlobs: _aio.UnaryStreamMultiCallable[_transfer_pb2.ReadBlobsRequest, _transfer_pb2.ReadBlobsResponse]  # type: ignore[assignment]
+    """Streams the bytes of blobs to another host's transfer service, which asks by name. The one
+    RPC that carries KV bytes, on a channel of its own. Names that are not held are missing.
+    """
+    DescribeNixl: _aio.UnaryUnaryMultiCallable[_transfer_pb2.DescribeNixlRequest, _transfer_pb2.DescribeNixlResponse]  # type: ignore[assignment]
+    """Gives another host's transfer service what it needs to read this host's segments by NIXL.
+    UNIMPLEMENTED where NIXL is not in use.
+    """
     RenewLease: _aio.UnaryUnaryMultiCallable[_transfer_pb2.RenewLeaseRequest, _transfer_pb2.RenewLeaseResponse]  # type: ignore[assignment]
     """Prolongs a lease. NOT_FOUND: it expired."""
     ReleaseLease: _aio.UnaryUnaryMultiCallable[_transfer_pb2.ReleaseLeaseRequest, _transfer_pb2.ReleaseLeaseResponse]  # type: ignore[assignment]
@@ -109,7 +129,8 @@ class TransferServiceAsyncStub(TransferServiceStub):
 class TransferServiceServicer(metaclass=_abc_1.ABCMeta):
     """A store of immutable KV blobs in one host's memory, with leases.
 
-    Blob bytes never travel in these messages: writers and readers map shared-memory segments.
+    Blob bytes never travel in these messages, but in ReadBlobs between hosts: writers and readers
+    map shared-memory segments.
     """
 
     @_abc_1.abstractmethod
@@ -166,8 +187,9 @@ class TransferServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transfer_pb2.AcquireRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_transfer_pb2.AcquireResponse], _abc.AsyncIterator[_transfer_pb2.AcquireResponse]]:
-        """Leases blobs and streams their places, one message a batch, as each becomes readable.
-        Names that are not held are listed as missing.
+        """Leases blobs and streams their places, one message a batch, as each becomes readable. What
+        is not held here is read from the host that the request names. Names that are not to be had
+        are listed as missing.
         """
 
     @_abc_1.abstractmethod
@@ -177,6 +199,26 @@ class TransferServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_transfer_pb2.DiscardResponse, _abc.Awaitable[_transfer_pb2.DiscardResponse]]:
         """Reports a blob that failed its checksum: it is discarded and counted."""
+
+    @_abc_1.abstractmethod
+    def ReadBlobs(
+        self,
+        request: _transfer_pb2.ReadBlobsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_transfer_pb2.ReadBlobsResponse], _abc.AsyncIterator[_transfer_pb2.ReadBlobsResponse]]:
+        """Streams the bytes of blobs to another host's transfer service, which asks by name. The one
+        RPC that carries KV bytes, on a channel of its own. Names that are not held are missing.
+        """
+
+    @_abc_1.abstractmethod
+    def DescribeNixl(
+        self,
+        request: _transfer_pb2.DescribeNixlRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_transfer_pb2.DescribeNixlResponse, _abc.Awaitable[_transfer_pb2.DescribeNixlResponse]]:
+        """Gives another host's transfer service what it needs to read this host's segments by NIXL.
+        UNIMPLEMENTED where NIXL is not in use.
+        """
 
     @_abc_1.abstractmethod
     def RenewLease(

@@ -1,6 +1,8 @@
 """Runs the transfer service: `python -m services.transfer`."""
 
 import asyncio
+import logging
+import os
 
 from services.common import process
 from services.transfer import server
@@ -11,13 +13,21 @@ def main() -> None:
     """Serves until SIGTERM."""
     settings = process.read_settings(TransferSettings)
 
+    nixl_used = False
+
     async def serve(stop: asyncio.Event) -> None:
+        nonlocal nixl_used
         running = await server.start(settings)
         process.write_ready_file(settings, running.address)
         await stop.wait()
         await running.stop()
+        nixl_used = running.peers.nixl_used
 
     process.run("transfer", settings, serve)
+    if nixl_used:
+        # Its native threads may crash the process while the interpreter ends. All is cleaned up.
+        logging.shutdown()
+        os._exit(0)
 
 
 if __name__ == "__main__":

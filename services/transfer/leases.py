@@ -42,6 +42,9 @@ class LeaseBook:
     def __len__(self) -> int:
         return len(self._leases)
 
+    def __contains__(self, lease_id: LeaseId) -> bool:
+        return lease_id in self._leases
+
     @property
     def leased_blobs(self) -> int:
         """Blobs under at least one lease."""

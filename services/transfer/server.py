@@ -10,6 +10,7 @@ from services.common import rpc
 from services.transfer import segments
 from services.transfer.attachments import Attachments
 from services.transfer.liveness import watch_process
+from services.transfer.peers.host import Peers, WrapReader, plain
 from services.transfer.room import RoomQueue
 from services.transfer.service import TransferServicer
 from services.transfer.settings import TransferSettings
@@ -27,6 +28,7 @@ class TransferServer:
 
     server: rpc.RunningServer
     attachments: Attachments
+    peers: Peers
     sweeper: asyncio.Task[None]
 
     @property
@@ -40,13 +42,15 @@ class TransferServer:
         await self.server.stop(_STOP_GRACE_S)
         self.sweeper.cancel()
         await asyncio.wait([self.sweeper])
+        await self.peers.close()
         await self.attachments.close()
 
 
-async def start(settings: TransferSettings) -> TransferServer:
+async def start(settings: TransferSettings, wrap_reader: WrapReader = plain) -> TransferServer:
     """Cleans up after dead services, then serves.
 
-    Raises OSError where it can't listen, or there is no directory for segments.
+    `wrap_reader` may put something around what reads from other hosts. Raises OSError where it
+    can't listen, there is no directory for segments, or NIXL is demanded and can't be had.
     """
     if not settings.segment_dir.is_dir():
         raise FileNotFoundError(f"{settings.segment_dir}, for the segments, is no directory")
@@ -55,22 +59,25 @@ async def start(settings: TransferSettings) -> TransferServer:
     store = BlobStore(time.monotonic)
     room = RoomQueue(store)
     attachments = Attachments(store, room, settings.segment_dir, watch_process)
-    servicer = TransferServicer(store, room, attachments)
+    peers = Peers(store, room, attachments, settings, wrap_reader)
+    await peers.start()
+    servicer = TransferServicer(store, room, attachments, peers)
     server = await rpc.serve(
         settings.address,
         [lambda s: transfer_pb2_grpc.add_TransferServiceServicer_to_server(servicer, s)],
         [_SERVICE_NAME],
     )
     await server.set_serving(True)
-    sweeper = asyncio.create_task(_sweep(store, attachments, settings.sweep_period_s))
-    return TransferServer(server, attachments, sweeper)
+    sweeper = asyncio.create_task(_sweep(store, attachments, peers, settings.sweep_period_s))
+    return TransferServer(server, attachments, peers, sweeper)
 
 
-async def _sweep(store: BlobStore, attachments: Attachments, period_s: float) -> None:
+async def _sweep(store: BlobStore, attachments: Attachments, peers: Peers, period_s: float) -> None:
     while True:
         await asyncio.sleep(period_s)
         try:
             store.expire()
             attachments.sweep()
+            await peers.sweep()
         except Exception:
             log.exception("the sweep failed")

@@ -5,7 +5,8 @@
 import math
 import os
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from contextlib import aclosing
+from typing import Any, cast
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
@@ -16,6 +17,7 @@ from baton.v1 import transfer_pb2, transfer_pb2_grpc
 from services.common.transfer.messages import place_from_proto, place_to_proto
 from services.common.transfer.place import Checksum, Stored
 from services.transfer.attachments import Attachments
+from services.transfer.peers.host import Peers
 from services.transfer.room import RoomQueue
 from services.transfer.store import Blob, BlobStore
 
@@ -26,15 +28,20 @@ BATCH_BLOBS = 64
 _MAX_ITEMS = 65_536
 _MAX_ID_CHARACTERS = 256
 _MAX_SECONDS = 3_600.0
+_ANSWER_S = 0.02
+"""Of an Acquire's time, what is left for saying what did not come."""
 
 
 class TransferServicer(transfer_pb2_grpc.TransferServiceServicer):
     """Answers calls; all on one event loop, so that each answer is atomic."""
 
-    def __init__(self, store: BlobStore, room: RoomQueue, attachments: Attachments) -> None:
+    def __init__(
+        self, store: BlobStore, room: RoomQueue, attachments: Attachments, peers: Peers
+    ) -> None:
         self._store = store
         self._room = room
         self._attachments = attachments
+        self._peers = peers
 
     async def Attach(
         self, request: transfer_pb2.AttachRequest, context: Context
@@ -107,12 +114,71 @@ class TransferServicer(transfer_pb2_grpc.TransferServiceServicer):
     async def Acquire(
         self, request: transfer_pb2.AcquireRequest, context: Context
     ) -> AsyncIterator[transfer_pb2.AcquireResponse]:
-        names = _names(request.names)
+        names = list(dict.fromkeys(_names(request.names)))
         lease_id, ttl = _lease(request.lease_id, request.lease_ttl)
-        found, missing = self._store.acquire(names, lease_id, ttl)
+        elsewhere: list[BlobName] = []
+        if request.source_address:
+            source = _id("source_address", request.source_address)
+            elsewhere = [name for name in names if not self._store.holds(name)]
+        here = [name for name in names if name not in frozenset(elsewhere)]
+        found, missing = self._store.acquire(here, lease_id, ttl)
         yield _acquired(found[:BATCH_BLOBS], missing)
         for start in range(BATCH_BLOBS, len(found), BATCH_BLOBS):
             yield _acquired(found[start : start + BATCH_BLOBS], ())
+        if not elsewhere:
+            return
+        left = dict.fromkeys(elsewhere)
+        pulling = self._peers.pulls.pull(elsewhere, source, lease_id, ttl, self._patience(context))
+        async with aclosing(pulling) as arrivals:
+            async for arrived in arrivals:
+                for name, _ in arrived:
+                    del left[name]
+                yield _acquired(arrived, ())
+        found, missing = self._store.acquire(list(left), lease_id, ttl)
+        yield _acquired(found, missing)
+
+    def _patience(self, context: Context) -> float:
+        """Seconds that a caller may wait for other hosts."""
+        left = cast("float | None", context.time_remaining())
+        limit = self._peers.settings.peer_read_s
+        return limit if left is None else max(0.0, min(limit, left - _ANSWER_S))
+
+    async def ReadBlobs(
+        self, request: transfer_pb2.ReadBlobsRequest, context: Context
+    ) -> AsyncIterator[transfer_pb2.ReadBlobsResponse]:
+        names = list(dict.fromkeys(_names(request.names)))
+        async with aclosing(self._peers.offers.stream(names)) as pieces:
+            async for piece in pieces:
+                yield transfer_pb2.ReadBlobsResponse(
+                    name=piece.name,
+                    offset_bytes=piece.offset,
+                    data=bytes(piece.data),  # no copy: they are bytes
+                    size_bytes=piece.size,
+                    checksum=piece.checksum,
+                )
+
+    async def DescribeNixl(
+        self, request: transfer_pb2.DescribeNixlRequest, context: Context
+    ) -> transfer_pb2.DescribeNixlResponse:
+        names = list(dict.fromkeys(_names(request.names)))
+        lease_id, ttl = _lease(request.lease_id, request.lease_ttl)
+        if self._peers.nixl is None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "NIXL is not in use here")
+        answer = await self._peers.nixl.describe(names, lease_id, ttl)
+        return transfer_pb2.DescribeNixlResponse(
+            agent_metadata=answer.metadata,
+            agent=answer.agent,
+            places=[
+                transfer_pb2.NixlPlace(
+                    name=one.name,
+                    address=one.address,
+                    place=place_to_proto(one.stored.place),
+                    checksum=one.stored.checksum,
+                )
+                for one in answer.blobs
+            ],
+            missing=answer.missing,
+        )
 
     async def Discard(
         self, request: transfer_pb2.DiscardRequest, context: Context
@@ -137,11 +203,13 @@ class TransferServicer(transfer_pb2_grpc.TransferServiceServicer):
         self, request: transfer_pb2.GetTransferStatusRequest, context: Context
     ) -> transfer_pb2.GetTransferStatusResponse:
         store, counters = self._store, self._store.counters
+        read = self._peers.pulls.counters
         store.expire()
         if request.check_integrity:
             store.check_integrity()
             self._room.check_integrity()
             self._attachments.check_integrity()
+            self._peers.pulls.check_integrity()
         return transfer_pb2.GetTransferStatusResponse(
             pid=os.getpid(),
             segments=[
@@ -164,6 +232,9 @@ class TransferServicer(transfer_pb2_grpc.TransferServiceServicer):
             evicted_blobs=counters.evicted_blobs,
             corrupt_blobs=counters.corrupt_blobs,
             expired_leases=store.leases.expired,
+            peer_blobs=read.blobs,
+            peer_bytes=read.bytes,
+            peer_failures=read.failures,
         )
 
 

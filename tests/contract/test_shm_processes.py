@@ -254,7 +254,9 @@ async def test_nothing_leaks(host: Host) -> None:
     files, maps, tasks = open_files(), mapped(host.directory), len(asyncio.all_tasks())
     for _ in range(5):
         await cycle(host)
-    assert len(asyncio.all_tasks()) <= tasks
+    async with asyncio.timeout(5):  # calls that ended leave tasks for a moment
+        while len(asyncio.all_tasks()) > tasks:
+            await asyncio.sleep(0.01)
     await until(lambda: open_files() <= files, 5.0)
     assert mapped(host.directory) == maps == 0
 

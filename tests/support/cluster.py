@@ -31,7 +31,7 @@ class Cluster:
     """Starts on entering, stops on leaving. For one test at a time, on pytest's main thread.
 
     Processes have names, `router`, `prefill-0`, `decode-1`, `transfer`, `valkey`; a role alone
-    (`prefill`) means all of that role.
+    (`prefill`) means all of that role. With several hosts there are `transfer-0`, `transfer-1`.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class Cluster:
         prefill: int | None = None,
         decode: int = 1,
         aggregated: bool = False,
+        hosts: int = 1,
         dtype: str = "float32",
         threads: int = 1,
         kv_bytes: int = 64 * MEBIBYTE,
@@ -55,6 +56,7 @@ class Cluster:
             prefill=prefill,
             decode=decode,
             aggregated=aggregated,
+            hosts=hosts,
             threads=threads,
             dtype=dtype,
             grpc_port=free_port(),
@@ -185,9 +187,13 @@ class Cluster:
                 worker_pb2.GetWorkerStatusRequest(), timeout=5.0
             )
 
-    def transfer_status(self) -> transfer_pb2.GetTransferStatusResponse:
-        """The transfer service's own answer."""
-        with grpc.insecure_channel(self.supervisor.specs["transfer"].address) as channel:
+    def transfer_address(self, host: int = 0) -> str:
+        """Where the transfer service of a host serves."""
+        return self.supervisor.specs[self.names("transfer")[host]].address
+
+    def transfer_status(self, host: int = 0) -> transfer_pb2.GetTransferStatusResponse:
+        """The own answer of a host's transfer service."""
+        with grpc.insecure_channel(self.transfer_address(host)) as channel:
             return transfer_pb2_grpc.TransferServiceStub(channel).GetTransferStatus(
                 transfer_pb2.GetTransferStatusRequest(), timeout=5.0
             )
@@ -249,14 +255,14 @@ class Cluster:
         broken += [f"transfer: {one.error}" for one in fleet.transfers if one.error]
         assert not broken, broken
         assert len(fleet.workers) == self.options.workers
-        assert len(fleet.transfers) == 1
+        assert len(fleet.transfers) == self.options.hosts
         assert not held_in(fleet)
 
-    async def corrupt_blobs(self, names: Sequence[bytes]) -> int:
+    async def corrupt_blobs(self, names: Sequence[bytes], host: int = 0) -> int:
         """Flips a byte in the payload of each of these blobs, behind everyone's back."""
         places = []
         lease_id = "corrupt-blobs"
-        async with rpc.channel(self.supervisor.specs["transfer"].address) as channel:
+        async with rpc.channel(self.transfer_address(host)) as channel:
             stub = transfer_pb2_grpc.TransferServiceStub(channel)
             acquire = transfer_pb2.AcquireRequest(names=names, lease_id=lease_id)
             acquire.lease_ttl.FromSeconds(5)

@@ -133,11 +133,22 @@ class TransferCalls:
         return frozenset(name for name, held in zip(names, answer.held, strict=True) if held)
 
     async def acquire(
-        self, names: Sequence[BlobName], lease_id: LeaseId, ttl_s: float, deadline_s: float
+        self,
+        names: Sequence[BlobName],
+        lease_id: LeaseId,
+        ttl_s: float,
+        deadline_s: float,
+        source_address: str = "",
     ) -> AsyncGenerator[Acquired, None]:
-        """Leases blobs and yields where they are, a batch at a time."""
+        """Leases blobs and yields where they are, a batch at a time, as they become readable.
+
+        `source_address`: of another host's service that may have what is not held here.
+        """
         request = transfer_pb2.AcquireRequest(
-            names=names, lease_id=lease_id, lease_ttl=_duration(ttl_s)
+            names=names,
+            lease_id=lease_id,
+            lease_ttl=_duration(ttl_s),
+            source_address=source_address,
         )
         call = self._stub.Acquire(request, timeout=deadline_s)
         try:

@@ -49,6 +49,7 @@ class TransferClient:
         `call_deadline_s`: of each single call to the service, within the caller's deadline.
         `copy_cores`: where the copy threads may run; None: where the process may.
         """
+        self._address = address
         self._call_deadline_s = call_deadline_s
         self._stats = TransferStats()
         self._channel = rpc.channel(address)
@@ -118,15 +119,23 @@ class TransferClient:
         return await self._publisher.publish(blobs, lease_id, _after(deadline_s))
 
     async def fetch(
-        self, blobs: Sequence[IncomingBlob], lease_id: LeaseId, deadline_s: float
+        self,
+        blobs: Sequence[IncomingBlob],
+        lease_id: LeaseId,
+        deadline_s: float,
+        source_address: str = "",
     ) -> frozenset[BlobName]:
         """Copies held blobs to where they are wanted and checks them.
+
+        What this host's service does not hold it reads from the transfer service at
+        `source_address` (host:port), if that is another one.
 
         Returns the names whose bytes are complete and right. A blob that fails its checksum is
         reported to the service and not returned. A name may be wanted once. When cancelled,
         returns only after running copies ended.
         """
-        return await self._fetcher.fetch(blobs, lease_id, _after(deadline_s))
+        source = "" if source_address == self._address else source_address
+        return await self._fetcher.fetch(blobs, lease_id, _after(deadline_s), source)
 
     async def release_lease(self, lease_id: LeaseId) -> None:
         """Ends a lease; its blobs become cache. Best effort: a lost one expires by itself."""

@@ -130,15 +130,27 @@ class CopyThreads:
         finally:
             stop.set()
             if not running.cancel():
-                await _settled(waiter)
+                await settled(waiter)
         return [] if running.cancelled() else running.result()
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Runs `work`. Returns, also when cancelled, only when it no longer runs."""
+        running = self._pool.submit(work)
+        waiter = asyncio.wrap_future(running)
+        try:
+            await asyncio.wait([waiter])
+        finally:
+            if not running.cancel():
+                await settled(waiter)
+                waiter.exception()  # marks it as seen: who is cancelled never asks
+        return running.result()
 
     def close(self) -> None:
         """Ends the threads; call it when no copy runs."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-async def _settled(future: asyncio.Future[T]) -> None:
+async def settled(future: asyncio.Future[T]) -> None:
     """Waits until `future` is done, however often this task is cancelled meanwhile."""
     cancelled: asyncio.CancelledError | None = None
     while not future.done():

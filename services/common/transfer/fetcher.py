@@ -31,7 +31,11 @@ class Fetcher:
     call_deadline_s: float
 
     async def fetch(
-        self, blobs: Sequence[IncomingBlob], lease_id: LeaseId, deadline: float
+        self,
+        blobs: Sequence[IncomingBlob],
+        lease_id: LeaseId,
+        deadline: float,
+        source_address: str = "",
     ) -> frozenset[BlobName]:
         """See TransferClient.fetch; `deadline` is in loop time."""
         wanted = {blob.name: blob for blob in blobs}
@@ -39,7 +43,7 @@ class Fetcher:
         if not wanted:
             return frozenset()
         acquiring = self.calls.acquire(
-            tuple(wanted), lease_id, self.lease_ttl_s, _seconds_until(deadline)
+            tuple(wanted), lease_id, self.lease_ttl_s, _seconds_until(deadline), source_address
         )
         try:
             async with aclosing(acquiring):

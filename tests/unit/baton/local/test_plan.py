@@ -48,6 +48,27 @@ def test_the_default_is_one_of_each():
     assert len({spec.address for spec in specs.values()}) == len(specs)
 
 
+def test_workers_are_split_among_hosts_so_that_one_of_each_is_a_handoff_between_them():
+    specs = by_name(plan_of(hosts=2))
+    assert [name for name in specs if "transfer" in name] == ["transfer-0", "transfer-1"]
+    first, second = specs["transfer-0"], specs["transfer-1"]
+    assert first.address != second.address
+    assert first.ready_file != second.ready_file
+    assert flag(specs["prefill-0"], "transfer") == first.address
+    assert flag(specs["decode-0"], "transfer") == second.address
+    assert flag(first, "peer-segment-bytes") == flag(specs["decode-0"], "segment-bytes")
+    assert flag(by_name(plan_of())["transfer"], "peer-segment-bytes") is None
+
+
+def test_every_host_gets_workers():
+    for prefill, decode, hosts in ((2, 2, 2), (1, 3, 2), (0, 3, 3), (2, 3, 4)):
+        specs = by_name(plan_of(prefill=prefill, decode=decode, hosts=hosts))
+        transfers = {spec.address for spec in specs.values() if spec.kind is Kind.TRANSFER}
+        used = {flag(spec, "transfer") for spec in specs.values()} - {None}
+        assert used == transfers
+        assert len(transfers) == hosts
+
+
 def test_the_services_understand_their_flags():
     settings = {
         Kind.TRANSFER: TransferSettings,
@@ -56,7 +77,7 @@ def test_the_services_understand_their_flags():
         Kind.ROUTER: RouterSettings,
     }
     for aggregated in (False, True):
-        plan = plan_of(aggregated=aggregated, prefill=1, dtype="float32", grpc_port=7601)
+        plan = plan_of(aggregated=aggregated, prefill=1, dtype="float32", grpc_port=7601, hosts=2)
         understood = {}
         for spec in plan.specs[1:]:
             arguments = spec.command[spec.command.index(f"services.{spec.kind}") + 1 :]

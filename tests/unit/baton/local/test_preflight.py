@@ -43,6 +43,23 @@ def test_shared_memory_that_is_too_small_says_how_much(tmp_path):
         preflight.check_shared_memory(UpOptions(segment_bytes=available), tmp_path)
 
 
+def test_shared_memory_is_counted_for_what_hosts_read_too(tmp_path):
+    found = os.statvfs(tmp_path)
+    third = found.f_bavail * found.f_frsize // 3
+    preflight.check_shared_memory(UpOptions(segment_bytes=third), tmp_path)
+    with pytest.raises(Problem, match="2 workers and 2 hosts with"):
+        preflight.check_shared_memory(UpOptions(segment_bytes=third, hosts=2), tmp_path)
+
+
+def test_a_host_without_a_worker_is_refused():
+    preflight.check_hosts(UpOptions(hosts=2))
+    preflight.check_hosts(UpOptions(hosts=3, decode=2))
+    with pytest.raises(Problem, match=r"--hosts 3 is more than there are workers \(2\)"):
+        preflight.check_hosts(UpOptions(hosts=3))
+    with pytest.raises(Problem, match="--hosts 2"):
+        preflight.check_hosts(UpOptions(hosts=2, aggregated=True))
+
+
 def test_without_a_shared_memory_directory_there_is_nothing_to_check(tmp_path):
     preflight.check_shared_memory(UpOptions(segment_bytes=2**60), tmp_path / "none")
 

@@ -13,6 +13,7 @@ from baton.naming import Incarnation
 from baton.v1 import transfer_pb2 as pb
 from services.common import rpc
 from services.transfer import server
+from services.transfer.peers import nixl
 from services.transfer.settings import TransferSettings
 from tests.support.transfer import stub
 
@@ -56,6 +57,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("Commit", pb.CommitRequest(incarnation="i", blobs=[pb.WrittenBlob()]), "blobs[0].name"),
     ("Commit", pb.CommitRequest(incarnation="i", lease_ttl=Duration(seconds=10**9)), "lease_ttl"),
     ("Discard", pb.DiscardRequest(name=b""), "name"),
+    ("DescribeNixl", pb.DescribeNixlRequest(names=[b"short"]), "names[0]"),
     ("RenewLease", pb.RenewLeaseRequest(), "lease_id"),
     ("ReleaseLease", pb.ReleaseLeaseRequest(lease_id="x" * 1000), "lease_id"),
     ("Abandon", pb.AbandonRequest(), "incarnation"),
@@ -87,6 +89,43 @@ async def test_a_process_out_of_sight_is_refused(calls: Any) -> None:
     request = pb.AttachRequest(worker_id="w", incarnation="i", pid=0, segment_bytes=4096)
     error = await refusal(calls.Attach(request).read)
     assert (type(error), error.reason) == (errors.LayoutMismatch, "PROCESS_NOT_VISIBLE")
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "field"),
+    [
+        ("Acquire", pb.AcquireRequest(names=[NAME], source_address="x" * 1000), "source_address"),
+        ("ReadBlobs", pb.ReadBlobsRequest(names=[NAME, b""]), "names[1]"),
+    ],
+)
+async def test_bad_streams_name_the_field(
+    calls: Any, method: str, request_: Any, field: str
+) -> None:
+    error = await refusal(getattr(calls, method)(request_).read)
+    assert isinstance(error, errors.InvalidRequest)
+    assert error.field == field
+
+
+async def test_blobs_that_are_not_held_are_absent_from_a_stream(calls: Any) -> None:
+    answers = [answer async for answer in calls.ReadBlobs(pb.ReadBlobsRequest(names=[NAME] * 2))]
+    assert answers == [pb.ReadBlobsResponse(name=NAME)]
+
+
+async def test_without_nixl_nobody_is_told_how_to_read_by_it(tmp_path: Any) -> None:
+    settings = TransferSettings(_cli_parse_args=False, segment_dir=tmp_path, peer_transport="grpc")
+    running = await server.start(settings)
+    async with rpc.channel(running.address) as channel:
+        with pytest.raises(grpc.RpcError) as caught:
+            await stub(channel).DescribeNixl(pb.DescribeNixlRequest(names=[NAME]))
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    await running.stop()
+
+
+@pytest.mark.skipif(nixl.module_name() is not None, reason="NIXL is installed")
+async def test_nixl_that_is_demanded_and_not_installed_is_said_at_the_start(tmp_path: Any) -> None:
+    settings = TransferSettings(_cli_parse_args=False, segment_dir=tmp_path, peer_transport="nixl")
+    with pytest.raises(OSError, match="pip install"):
+        await server.start(settings)
 
 
 async def test_who_is_not_attached_can_reserve_and_commit_nothing(calls: Any) -> None:

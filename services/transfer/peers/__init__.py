@@ -1,0 +1,1 @@
+"""Reads blobs from other hosts' transfer services, and lets those read ours."""

@@ -1,4 +1,4 @@
-"""Between the client's values and protobuf messages, for both clients.
+"""From the client's values to request messages, for both clients.
 
 Checks types, and what the wire cannot carry; whether values make sense the router decides.
 Knows no channels and no calls.
@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 from operator import index
 from typing import Any, NamedTuple, TypedDict
 
-from google.protobuf import duration_pb2
-
-from baton import errors, events
+from baton import errors
 from baton.v1 import inference_pb2, sampling_pb2
 
 _UINT32_MAX = 2**32 - 1
@@ -46,11 +44,25 @@ class GenerateOptions(TypedDict, total=False):
     min_tokens: int | None
     ignore_eos: bool
     logprobs: int | None
+    repetition_penalty: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    logit_bias: Mapping[int, float] | None
+    """Token ids, and what is added to their logits."""
+    bad_words: str | Sequence[str] | None
+    bad_sequences: Sequence[Sequence[int]] | None
+    n: int | None
+    best_of: int | None
+    echo: bool
+    prompt_logprobs: int | None
     request_id: str | None
     model: str | None
     timeout: float | None
 
 
+_NUMBERS = (
+    "temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+)  # fmt: skip
 _OPTIONS = GenerateOptions.__optional_keys__
 
 
@@ -68,9 +80,14 @@ def to_request(prompt: Prompt, options: Mapping[str, Any]) -> inference_pb2.Gene
         request.request_id = _text("request_id", "request_id", request_id)
     if (model := options.get("model")) is not None:
         request.model = _text("model", "model", model)
-    stop = options.get("stop")
-    for position, text in enumerate(_sequence("stop", [stop] if isinstance(stop, str) else stop)):
-        request.stop.append(_text(f"stop[{position}]", f"stop[{position}]", text))
+    for name in ("n", "best_of"):
+        if (count := options.get(name)) is not None:
+            setattr(request, name, _integer(name, name, count, _UINT32_MAX))
+    if request.n == 0 and options.get("n") is not None:
+        raise errors.InvalidRequest("n", "must be at least 1, not 0")
+    request.echo = _flag(options, "echo")
+    request.stop.extend(_strings(options, "stop"))
+    request.bad_words.extend(_strings(options, "bad_words"))
     _add_prompt(request, prompt)
     return request
 
@@ -103,21 +120,28 @@ def _message(argument: str, item: Any) -> tuple[Any, Any]:
 
 def _sampling(options: Mapping[str, Any]) -> sampling_pb2.SamplingParams:
     sampling = sampling_pb2.SamplingParams()
-    for name in ("max_tokens", "min_tokens", "top_k", "logprobs", "seed"):
+    for name in ("max_tokens", "min_tokens", "top_k", "logprobs", "prompt_logprobs", "seed"):
         if (count := options.get(name)) is not None:
             largest = _UINT64_MAX if name == "seed" else _UINT32_MAX
             setattr(sampling, name, _integer(name, f"sampling.{name}", count, largest))
-    for name in ("temperature", "top_p", "min_p"):
+    for name in _NUMBERS:
         if (number := options.get(name)) is not None:
-            if isinstance(number, bool) or not hasattr(number, "__float__"):
-                raise TypeError(f"{name}: expected a number, got {_kind(number)}")
-            setattr(sampling, name, float(number))
-    ignore_eos = options.get("ignore_eos", False)
-    if not isinstance(ignore_eos, bool):
-        raise TypeError(f"ignore_eos: expected a bool, got {_kind(ignore_eos)}")
-    sampling.ignore_eos = ignore_eos
+            setattr(sampling, name, _number(name, number))
+    sampling.ignore_eos = _flag(options, "ignore_eos")
     stop_ids = _sequence("stop_token_ids", options.get("stop_token_ids"))
     sampling.stop_token_ids.extend(_ids("stop_token_ids", "sampling.stop_token_ids", stop_ids))
+    biases = options.get("logit_bias")
+    if biases is not None and not isinstance(biases, Mapping):
+        raise TypeError(f"logit_bias: expected a mapping, got {_kind(biases)}")
+    for token_id, bias in (biases or {}).items():
+        argument = f"logit_bias[{token_id!r:.40}]"
+        known = _integer(argument, f"sampling.{argument}", token_id, _UINT32_MAX)
+        sampling.logit_bias[known] = _number(argument, bias)
+    sequences = _sequence("bad_sequences", options.get("bad_sequences"))
+    for position, sequence in enumerate(sequences):
+        argument = f"bad_sequences[{position}]"
+        ids = _ids(argument, f"sampling.{argument}.token_ids", _sequence(argument, sequence))
+        sampling.bad_sequences.add(token_ids=ids)
     return sampling
 
 
@@ -131,12 +155,33 @@ def to_timeout(timeout: Any) -> float | None:
 
 
 def _sequence(argument: str, value: Any) -> Sequence[Any]:
-    if value is None and argument != "prompt":
+    if value is None and argument != "prompt" and not argument.endswith("]"):
         return ()
     if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
         wanted = "text, token ids or messages" if argument == "prompt" else "a sequence"
         raise TypeError(f"{argument}: expected {wanted}, got {_kind(value)}")
     return value if isinstance(value, Sequence) else tuple(value)
+
+
+def _strings(options: Mapping[str, Any], name: str) -> list[str]:
+    """An option that is one string or several."""
+    given = options.get(name)
+    strings = _sequence(name, [given] if isinstance(given, str) else given)
+    names = [f"{name}[{position}]" for position in range(len(strings))]
+    return [_text(at, at, text) for at, text in zip(names, strings, strict=True)]
+
+
+def _flag(options: Mapping[str, Any], name: str) -> bool:
+    value = options.get(name, False)
+    if not isinstance(value, bool):
+        raise TypeError(f"{name}: expected a bool, got {_kind(value)}")
+    return value
+
+
+def _number(argument: str, value: Any) -> float:
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        raise TypeError(f"{argument}: expected a number, got {_kind(value)}")
+    return float(value)
 
 
 def _integer(argument: str, field: str, value: Any, largest: int) -> int:
@@ -169,76 +214,3 @@ def _text(argument: str, field: str, value: Any) -> str:
 
 def _kind(value: object) -> str:
     return type(value).__name__
-
-
-def to_event(response: inference_pb2.GenerateResponse) -> events.Event | None:
-    """The event of a message; None for a kind that this client does not know."""
-    kind = response.WhichOneof("event")
-    if kind == "delta":
-        return events.Delta(response.delta.text, tuple(map(_token, response.delta.tokens)))
-    if kind == "completed":
-        return _completed(response.completed)
-    return None
-
-
-def _token(token: sampling_pb2.SampledToken) -> events.Token:
-    return events.Token(
-        token.token_id,
-        token.logprob if token.HasField("logprob") else None,
-        tuple(events.TokenLogprob(top.token_id, top.logprob) for top in token.top_logprobs),
-    )
-
-
-_FINISH_REASONS = {
-    sampling_pb2.FINISH_REASON_STOP: events.FinishReason.STOP,
-    sampling_pb2.FINISH_REASON_LENGTH: events.FinishReason.LENGTH,
-}
-
-
-def _completed(completed: inference_pb2.GenerateCompleted) -> events.Completed:
-    reason = _FINISH_REASONS.get(completed.finish_reason)
-    if reason is None:
-        raise errors.InternalError(f"unknown finish reason {completed.finish_reason}")
-    return events.Completed(
-        finish_reason=reason,
-        stop_string=completed.stop_string if completed.HasField("stop_string") else None,
-        usage=events.Usage(
-            completed.usage.prompt_tokens,
-            completed.usage.completion_tokens,
-            completed.usage.cached_tokens,
-        ),
-        timings=_timings(completed.timings),
-        request_id=completed.request_id,
-        seed=completed.seed,
-    )
-
-
-def _timings(timings: inference_pb2.Timings) -> events.Timings:
-    return events.Timings(
-        queue=seconds(timings.queue),
-        prefill=seconds(timings.prefill),
-        time_to_first_token=seconds(timings.time_to_first_token),
-        handoff_gap=seconds(timings.handoff_gap) if timings.HasField("handoff_gap") else None,
-        total=seconds(timings.total),
-        prefill_worker=timings.prefill_worker,
-        decode_worker=timings.decode_worker,
-        prefill_attempts=timings.prefill_attempts,
-        decode_attempts=timings.decode_attempts,
-    )
-
-
-def seconds(duration: duration_pb2.Duration) -> float:
-    """A duration in seconds."""
-    return duration.seconds + duration.nanos / 1e9
-
-
-def to_model(response: inference_pb2.GetModelResponse) -> events.Model:
-    """The model of a message."""
-    return events.Model(
-        name=response.model.name,
-        vocab_size=response.model.vocab_size,
-        context_tokens=response.model.context_tokens,
-        eos_token_ids=frozenset(response.model.eos_token_ids),
-        has_chat_template=response.has_chat_template,
-        default_max_tokens=response.default_max_tokens,
-    )

@@ -16,16 +16,9 @@ import grpc
 import grpc.aio
 
 from baton import errors, events
+from baton._answers import to_event, to_model
 from baton._calls import CHANNEL_OPTIONS, DEFAULT_ADDRESS, to_error
-from baton._convert import (
-    GenerateOptions,
-    Message,
-    Prompt,
-    to_event,
-    to_model,
-    to_request,
-    to_timeout,
-)
+from baton._convert import GenerateOptions, Message, Prompt, to_request, to_timeout
 from baton.v1 import inference_pb2, inference_pb2_grpc
 
 __all__ = ["AsyncClient", "AsyncStream", "Client", "GenerateOptions", "Message", "Prompt", "Stream"]
@@ -36,7 +29,7 @@ _CUT_OFF = "the stream ended without a completion"
 
 
 class Stream:
-    """The events of one generation, in order: deltas, then one completion.
+    """The events of one generation, in order: the prompt if asked for, deltas, one completion.
 
     An iterator for one thread; only `close` may be called from others too. An iteration that
     is interrupted by that raises Cancelled.
@@ -159,7 +152,7 @@ class Client:
 
 
 class AsyncStream:
-    """The events of one generation, in order: deltas, then one completion.
+    """The events of one generation, in order: the prompt if asked for, deltas, one completion.
 
     Cancelling the task that iterates cancels the generation. An iteration that another task
     interrupts by `aclose` raises Cancelled.

@@ -1,8 +1,11 @@
 """What a generation yields: deltas while it runs, then one completion; and their sum.
 
+A generation has one choice unless more were asked for (`n`); their deltas are mixed.
+
 Plain immutable values; knows nothing of gRPC.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -42,7 +45,7 @@ class Usage:
 
     prompt_tokens: int
     completion_tokens: int
-    """Tokens generated, an end or stop token included."""
+    """Tokens generated over all choices, end and stop tokens included."""
     cached_tokens: int
     """Prompt tokens that were not computed because their KV was cached."""
 
@@ -61,9 +64,20 @@ class Timings:
     total: float
     prefill_worker: str
     decode_worker: str
-    """Empty where no worker decoded."""
+    """Of choice 0; empty where no worker decoded."""
     prefill_attempts: int
     decode_attempts: int
+    """Of the choice that took the most."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptEcho:
+    """The prompt, where `echo` or `prompt_logprobs` asked for it; before the first delta."""
+
+    text: str
+    """Special tokens left out; empty unless `echo` asked for it."""
+    tokens: tuple[Token, ...]
+    """With log probabilities from the second one on, where `prompt_logprobs` asked for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,40 +88,88 @@ class Delta:
     """Whole characters; empty while one is incomplete or a stop string may begin."""
     tokens: tuple[Token, ...]
     """A token's text may come in a later delta."""
+    choice: int = 0
+    """Index of the choice that it belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedChoice:
+    """The end of one choice."""
+
+    index: int
+    finish_reason: FinishReason
+    stop_string: str | None
+    """The stop string that ended it, if one did."""
+    completion_tokens: int
+    """Tokens generated for it, an end or stop token included."""
+    decode_worker: str
+    """Empty where no worker decoded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
     """The end of the output; always the last event."""
 
-    finish_reason: FinishReason
-    stop_string: str | None
-    """The stop string that ended it, if one did."""
+    choices: tuple[CompletedChoice, ...]
+    """At least one, by index."""
     usage: Usage
     timings: Timings
     request_id: str
     seed: int
     """The seed that was used: with the same request it gives the same output."""
 
+    @property
+    def finish_reason(self) -> FinishReason:
+        """Choice 0's."""
+        return self.choices[0].finish_reason
 
-Event = Delta | Completed
+    @property
+    def stop_string(self) -> str | None:
+        """Choice 0's."""
+        return self.choices[0].stop_string
+
+
+Event = PromptEcho | Delta | Completed
 
 
 @dataclass(frozen=True, slots=True)
-class Completion:
-    """A whole output."""
+class CompletionChoice:
+    """The whole output of one choice."""
 
     text: str
     tokens: tuple[Token, ...]
-    completed: Completed
+    finish_reason: FinishReason
+    stop_string: str | None
 
     @property
     def token_ids(self) -> tuple[int, ...]:
         return tuple(token.id for token in self.tokens)
 
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A whole output. Its text, tokens and finish reason are choice 0's."""
+
+    choices: tuple[CompletionChoice, ...]
+    """At least one, by index."""
+    completed: Completed
+    prompt: PromptEcho | None = None
+
+    @property
+    def text(self) -> str:
+        return self.choices[0].text
+
+    @property
+    def tokens(self) -> tuple[Token, ...]:
+        return self.choices[0].tokens
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        return self.choices[0].token_ids
+
     @property
     def finish_reason(self) -> FinishReason:
-        return self.completed.finish_reason
+        return self.choices[0].finish_reason
 
     @property
     def usage(self) -> Usage:
@@ -118,23 +180,46 @@ class Collector:
     """Adds events up to a `Completion`; not thread-safe."""
 
     def __init__(self) -> None:
-        self._texts: list[str] = []
-        self._tokens: list[Token] = []
+        self._deltas: defaultdict[int, list[Delta]] = defaultdict(list)
+        self._prompt: PromptEcho | None = None
         self._completed: Completed | None = None
 
     def add(self, event: Event) -> None:
         """Takes the next event; nothing may follow a completion."""
         assert self._completed is None, "an event after the completion"
-        if isinstance(event, Delta):
-            self._texts.append(event.text)
-            self._tokens.extend(event.tokens)
-        else:
-            self._completed = event
+        match event:
+            case Delta():
+                self._deltas[event.choice].append(event)
+            case PromptEcho():
+                self._prompt = event
+            case Completed():
+                self._completed = event
 
     def result(self) -> Completion:
         """The sum; only once the completion was added."""
         assert self._completed is not None, "no completion yet"
-        return Completion("".join(self._texts), tuple(self._tokens), self._completed)
+        choices = tuple(map(self._choice, self._completed.choices))
+        return Completion(choices, self._completed, self._prompt)
+
+    def _choice(self, completed: CompletedChoice) -> CompletionChoice:
+        deltas = self._deltas[completed.index]
+        return CompletionChoice(
+            text="".join(delta.text for delta in deltas),
+            tokens=tuple(token for delta in deltas for token in delta.tokens),
+            finish_reason=completed.finish_reason,
+            stop_string=completed.stop_string,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultSampling:
+    """What is drawn by where a request does not say; None: as if nothing were given."""
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +234,5 @@ class Model:
     has_chat_template: bool
     default_max_tokens: int
     """`max_tokens` of requests that set none."""
+    default_sampling: DefaultSampling = DefaultSampling()
+    """What the model's makers recommend."""

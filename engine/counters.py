@@ -31,4 +31,4 @@ class Counters:
         for chunk in chunks:
             prompt = len(chunk.sequence.request.prompt)
             self.prefilled_tokens += max(0, min(chunk.end, prompt) - chunk.start)
-            self.sampled_tokens += chunk.samples
+            self.sampled_tokens += chunk.samples * chunk.sequence.request.choices

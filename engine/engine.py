@@ -22,7 +22,8 @@ from engine.kv.names import SequenceNames
 from engine.kv.prefix import Prefix
 from engine.kv.sizing import plan_pools
 from engine.loader import LoadedModel, load_model
-from engine.runner import Runner
+from engine.logit_changes import changes_of
+from engine.runner import ChunkResult, Runner
 from engine.scheduler import Chunk, Scheduler
 from engine.sequence import LiveSequence
 from engine.types import (
@@ -30,9 +31,9 @@ from engine.types import (
     BlockRef,
     EngineStatus,
     FinishReason,
+    FirstToken,
     Limits,
     Request,
-    SampledToken,
     SequenceOutput,
 )
 from engine.validation import check_request
@@ -108,7 +109,8 @@ class Engine:
             raise NoRoom(f"all {self.capacity.sequences} places for sequences are taken")
         kv = self._cache.open(request)
         boundary, local = self._cache.reserve(kv, available)
-        sequence = LiveSequence(request, kv, self._end_ids(request))
+        changes = changes_of(request, self.config.device)
+        sequence = LiveSequence(request, kv, self._end_ids(request), changes)
         self._sequences[request.request_id] = sequence
         self._waiting[request.request_id] = sequence
         return Admission(request.request_id, boundary, local, kv.missing)
@@ -177,18 +179,20 @@ class Engine:
         self._stalled = not chunks
         if not chunks:
             return []
-        sampled = self._runner.run(chunks)
+        results = self._runner.run(chunks)
         self._counters.step(chunks)
-        return [self._commit(chunk, tokens) for chunk, tokens in zip(chunks, sampled, strict=True)]
+        return [self._commit(chunk, result) for chunk, result in zip(chunks, results, strict=True)]
 
-    def _commit(self, chunk: Chunk, sampled: list[SampledToken]) -> SequenceOutput:
+    def _commit(self, chunk: Chunk, result: ChunkResult) -> SequenceOutput:
         sequence, kv = chunk.sequence, chunk.sequence.kv
         request = sequence.request
         sequence.computed = chunk.end
         self._cache.commit(kv, sequence.tokens, sequence.computed)
+        first_tokens: tuple[FirstToken, ...] = ()
         reason = None
-        for token in sampled:
-            reason = sequence.append(token)
+        if result.sampled:
+            first_tokens = sequence.first_tokens(result.sampled)
+            reason = sequence.append(result.sampled)
         exports: list[BlockRef] = []
         if request.export:
             exports += self._cache.export_full(kv, self.config.checkpoint_blocks)
@@ -200,10 +204,12 @@ class Engine:
             self._end(sequence)
         return SequenceOutput(
             request_id=request.request_id,
-            tokens=tuple(sampled),
+            tokens=tuple(result.sampled[:1]),
             computed_tokens=min(sequence.computed, len(request.prompt)),
             exports=tuple(exports),
             finish_reason=reason,
+            first_tokens=first_tokens,
+            prompt_logprobs=tuple(result.prompt_logprobs),
         )
 
     # -- status -------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Runs the model on one step's chunks and samples. Knows tensors; keeps no state of sequences."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from engine.kv.cache import BlockTable, KVCache
 from engine.models.batch import ForwardBatch, GroupBatch
-from engine.sampler import sample
+from engine.sampler import report, sample
 from engine.scheduler import Chunk
 from engine.types import SampledToken
 
@@ -17,9 +18,28 @@ from engine.types import SampledToken
 class Model(Protocol):
     """What the runner needs of a model."""
 
-    def forward(self, batch: ForwardBatch, kv: Sequence[Tensor]) -> Tensor:
-        """Write the new tokens' KV to the pools; the wanted rows' logits [rows, vocab]."""
+    def hidden(self, batch: ForwardBatch, kv: Sequence[Tensor]) -> Tensor:
+        """Write the new tokens' KV to the pools; what `logits` takes, [tokens, ...]."""
         ...
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Float32 logits [rows, vocab] of rows of `hidden`."""
+        ...
+
+
+REPORT_ROWS = 64
+"""Prompt positions whose logits are in memory at once: 64 MiB, and as much for their
+probabilities, of a vocabulary of 262,144."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkResult:
+    """What a chunk brought."""
+
+    sampled: list[SampledToken]
+    """A token for each choice; none where the chunk is not its sequence's last."""
+    prompt_logprobs: list[SampledToken]
+    """Of the prompt tokens after the chunk's `reported` positions."""
 
 
 class Runner:
@@ -31,13 +51,30 @@ class Runner:
         self._block_size = cache.layout.block_size
         self._device = device
 
-    def run(self, chunks: Sequence[Chunk]) -> list[list[SampledToken]]:
-        """Compute the chunks' KV; by chunk, the tokens sampled, none where it is not the last."""
+    def run(self, chunks: Sequence[Chunk]) -> list[ChunkResult]:
+        """Compute the chunks' KV; what each brought."""
         with torch.inference_mode():
-            logits = self._model.forward(self._batch(chunks), self._pools)
+            batch = self._batch(chunks)
+            hidden = self._model.hidden(batch, self._pools)
             rows = [chunk.sequence.next_sample() for chunk in chunks if chunk.samples]
-            tokens = iter(sample(logits, rows) if rows else ())
-        return [[next(tokens) for _ in range(chunk.samples)] for chunk in chunks]
+            sampled = iter(
+                sample(self._model.logits(hidden[batch.logits_rows]), rows) if rows else ()
+            )
+            return [
+                ChunkResult(next(sampled) if chunk.samples else [], self._report(chunk, hidden, at))
+                for chunk, at in zip(chunks, batch.query_starts[:-1], strict=True)
+            ]
+
+    def _report(self, chunk: Chunk, hidden: Tensor, at: int) -> list[SampledToken]:
+        """The chunk's prompt log probabilities; its rows of `hidden` begin at row `at`."""
+        reported, sequence = chunk.reported, chunk.sequence
+        count = sequence.request.sampling.prompt_logprobs or 0
+        tokens: list[SampledToken] = []
+        for start in range(reported.start, reported.stop, REPORT_ROWS):
+            end = min(start + REPORT_ROWS, reported.stop)
+            logits = self._model.logits(hidden[at + start - chunk.start : at + end - chunk.start])
+            tokens += report(logits, sequence.tokens[start + 1 : end + 1], count)
+        return tokens
 
     def _batch(self, chunks: Sequence[Chunk]) -> ForwardBatch:
         token_ids: list[int] = []

@@ -1,6 +1,6 @@
 """Draws tokens from logits. Knows rows and numbers; no sequence, no KV and no text.
 
-Of one row of float32 logits:
+Of one row of float32 logits, after bias and penalties (`engine/logit_changes.py`):
 
 1. `masked` tokens are taken out.
 2. Tokens are ranked by logit, ties by the lower id. Temperature 0 takes the first.
@@ -13,6 +13,8 @@ Of one row of float32 logits:
    a small change of logits, as another batch brings, moves the sums little and never
    reorders tokens.
 
+Several choices that draw from one row differ in their uniform numbers alone.
+
 Log probabilities are log_softmax of the logits as the model gave them. Every row is computed
 by itself, so a batch cannot change what is drawn.
 """
@@ -24,6 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engine.logit_changes import LogitChanges
 from engine.noise import Purpose, uniform
 from engine.types import SampledToken, SamplingParams
 
@@ -41,30 +44,66 @@ class SampleRow:
     """Index of the token in the output."""
     masked: frozenset[int] = frozenset()
     """Tokens that may not be drawn."""
+    changes: LogitChanges | None = None
+    """Bias and penalties."""
+    choices: int = 1
+    """How many choices draw from the row, with indices from `choice` on."""
 
 
-def sample(logits: Tensor, rows: Sequence[SampleRow]) -> list[SampledToken]:
-    """One token for each row of `logits` [rows, vocab], which stay as they are."""
+def sample(logits: Tensor, rows: Sequence[SampleRow]) -> list[list[SampledToken]]:
+    """By row of `logits` [rows, vocab], which stay as they are: a token for each choice."""
     plain = [_is_plain(row) for row in rows]
     best = logits.argmax(dim=-1).tolist() if any(plain) else []
     return [
-        SampledToken(best[i]) if plain[i] else _sample_row(logits[i], row)
+        [SampledToken(best[i])] * row.choices if plain[i] else _sample_row(logits[i], row)
         for i, row in enumerate(rows)
     ]
 
 
 def _is_plain(row: SampleRow) -> bool:
-    return row.params.temperature == 0 and row.params.logprobs is None and not row.masked
+    params = row.params
+    return (
+        params.temperature == 0
+        and params.logprobs is None
+        and not row.masked
+        and row.changes is None
+    )
 
 
-def _sample_row(logits: Tensor, row: SampleRow) -> SampledToken:
-    token = _draw(_without(logits, row.masked), row)
+def _sample_row(logits: Tensor, row: SampleRow) -> list[SampledToken]:
+    changed = logits if row.changes is None else row.changes.apply(logits)
+    tokens = _draw(_without(changed, row.masked), row)
     if row.params.logprobs is None:
-        return SampledToken(token)
+        return [SampledToken(token) for token in tokens]
     logprobs = torch.log_softmax(logits, dim=-1)
     ids = leading(logits, row.params.logprobs)
     top = tuple(zip(ids.tolist(), logprobs[ids].tolist(), strict=True))
-    return SampledToken(token, float(logprobs[token]), top)
+    return [SampledToken(token, float(logprobs[token]), top) for token in tokens]
+
+
+def report(logits: Tensor, tokens: Sequence[int], count: int) -> list[SampledToken]:
+    """By row of `logits` [rows, vocab]: one of `tokens` with its log probability, and those of
+    the `count` most probable tokens."""
+    logprobs = torch.log_softmax(logits, dim=-1)
+    ids = torch.tensor(tokens, device=logits.device)[:, None]
+    own = logprobs.gather(1, ids).squeeze(1).tolist()
+    top = _leading_of_rows(logits, count)
+    values = logprobs.gather(1, top).tolist()
+    return [
+        SampledToken(token, logprob, tuple(zip(best, best_values, strict=True)))
+        for token, logprob, best, best_values in zip(tokens, own, top.tolist(), values, strict=True)
+    ]
+
+
+def _leading_of_rows(logits: Tensor, count: int) -> Tensor:
+    """`leading` of each row of `logits` [rows, vocab]: int64 [rows, count]."""
+    count = min(count, logits.shape[1])
+    best, ids = logits.topk(min(count + 1, logits.shape[1]))
+    ids = ids[:, :count]
+    ties = (best[:, 1:] == best[:, :-1]).any(dim=1)
+    for row in ties.nonzero().flatten().tolist():
+        ids[row] = leading(logits[row], count)
+    return ids
 
 
 def _without(logits: Tensor, masked: frozenset[int]) -> Tensor:
@@ -74,10 +113,11 @@ def _without(logits: Tensor, masked: frozenset[int]) -> Tensor:
     return logits.index_fill(0, ids, -torch.inf)
 
 
-def _draw(logits: Tensor, row: SampleRow) -> int:
+def _draw(logits: Tensor, row: SampleRow) -> list[int]:
+    """A token for each choice."""
     params = row.params
     if params.temperature == 0:
-        return int(logits.argmax())
+        return [int(logits.argmax())] * row.choices
     ids = None  # of `logits` and `weights`, ascending; None while they are all of the vocabulary
     if 0 < params.top_k < len(logits):
         ids = _first_ids(logits, params.top_k)
@@ -88,9 +128,12 @@ def _draw(logits: Tensor, row: SampleRow) -> int:
         places = _first_ids(logits, kept)
         weights = weights[places]
         ids = places if ids is None else ids[places]
-    noise = uniform(params.seed, row.choice, row.position, Purpose.SAMPLE)
-    place = _inverse(weights.cumsum(0, dtype=torch.float64), noise)
-    return place if ids is None else int(ids[place])
+    sums = weights.cumsum(0, dtype=torch.float64)
+    drawn = [
+        _inverse(sums, uniform(params.seed, choice, row.position, Purpose.SAMPLE))
+        for choice in range(row.choice, row.choice + row.choices)
+    ]
+    return drawn if ids is None else [int(ids[place]) for place in drawn]
 
 
 def _inverse(sums: Tensor, noise: float) -> int:

@@ -31,6 +31,15 @@ class Chunk:
         """How many of the chunk's last rows are sampled from."""
         return int(self.end == len(self.sequence.tokens))
 
+    @property
+    def reported(self) -> range:
+        """The positions of the chunk whose logits tell the next prompt token's probability,
+        where those are wanted."""
+        request = self.sequence.request
+        if not request.reports_prompt:
+            return range(0)
+        return range(self.start, min(self.end, len(request.prompt) - 1))
+
 
 class Scheduler:
     """The sequences that were started, in that order. Not thread-safe."""

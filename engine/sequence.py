@@ -3,11 +3,14 @@
 Knows its request and its end; not where its KV lies or when it is its turn.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from engine.kv.cache import SequenceKV
+from engine.logit_changes import LogitChanges
+from engine.masks import masked_tokens
 from engine.sampler import SampleRow
-from engine.types import FinishReason, Request, SampledToken
+from engine.types import FinishReason, FirstToken, Request, SampledToken
 
 
 @dataclass(slots=True)
@@ -18,6 +21,8 @@ class LiveSequence:
     kv: SequenceKV
     end_ids: frozenset[int]
     """Tokens that end the output."""
+    changes: LogitChanges | None = None
+    """What changes the logits, at the request's start. The sequence keeps it up with itself."""
     tokens: list[int] = field(init=False)
     """Prompt and output; the KV of the last one comes with the step that follows it."""
     computed: int = 0
@@ -39,17 +44,39 @@ class LiveSequence:
     def next_sample(self) -> SampleRow:
         """How the next token is drawn."""
         params, position = self.request.sampling, self.output_tokens
-        masked = self.end_ids if position < params.min_tokens else frozenset()
-        return SampleRow(params, self.request.choice, position, masked)
+        masked = masked_tokens(params, position, self.tokens, self.end_ids)
+        return SampleRow(
+            params, self.request.choice, position, masked, self.changes, self.request.choices
+        )
 
-    def append(self, sampled: SampledToken) -> FinishReason | None:
-        """Take a sampled token. Says why the sequence ends, if it does."""
-        self.tokens.append(sampled.token_id)
-        request, count = self.request, self.output_tokens
-        if sampled.token_id in self.end_ids and count > request.sampling.min_tokens:
-            return FinishReason.STOP
-        if count >= request.sampling.max_tokens:
-            return FinishReason.LENGTH
+    def first_tokens(self, sampled: Sequence[SampledToken]) -> tuple[FirstToken, ...]:
+        """The choices' first tokens, which `sampled` are, in the order of choices. Empty after
+        the first token."""
+        if self.output_tokens:
+            return ()
+        return tuple(
+            FirstToken(choice, token, self._end_after(token, 1))
+            for choice, token in enumerate(sampled, start=self.request.choice)
+        )
+
+    def append(self, sampled: Sequence[SampledToken]) -> FinishReason | None:
+        """Take the tokens sampled for the choices, of which the first goes on here. Says why
+        the sequence ends, if it does: with HANDOVER where any choice goes on elsewhere."""
+        request, count = self.request, self.output_tokens + 1
+        self.tokens.append(sampled[0].token_id)
+        if self.changes is not None:
+            self.changes.add(sampled[0].token_id)
+        ends = [self._end_after(token, count) for token in sampled]
+        if None not in ends:
+            return ends[0]
         if count - len(request.emitted) == request.hand_over_after:
             return FinishReason.HANDOVER
+        return None
+
+    def _end_after(self, sampled: SampledToken, count: int) -> FinishReason | None:
+        """Why a choice ends with `sampled` as its token number `count`, if it does."""
+        if sampled.token_id in self.end_ids and count > self.request.sampling.min_tokens:
+            return FinishReason.STOP
+        if count >= self.request.sampling.max_tokens:
+            return FinishReason.LENGTH
         return None

@@ -33,6 +33,20 @@ class SamplingParams:
     """The model's end tokens do not end the output; `stop_token_ids` still do."""
     logprobs: int | None = None
     """How many of the most probable tokens to report; None: no log probabilities at all."""
+    repetition_penalty: float = 1.0
+    """Divides the positive logits, and multiplies the others, of tokens of prompt and output."""
+    presence_penalty: float = 0.0
+    """Subtracted from the logit of every token of the output."""
+    frequency_penalty: float = 0.0
+    """Subtracted from the logit of a token for each time that it is in the output."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """Token ids, none twice, and what is added to their logits, before all penalties."""
+    bad_sequences: tuple[tuple[int, ...], ...] = ()
+    """Sequences of tokens that must not be in the output: a token that would complete one is
+    not drawn. Matching begins in the output, never in the prompt."""
+    prompt_logprobs: int | None = None
+    """How many of the most probable tokens to report at each position of the prompt but the
+    first, beside the prompt's own token; None: nothing is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +60,9 @@ class Request:
     """Output tokens sampled before, here or elsewhere; they are not put out again."""
     choice: int = 0
     """Index of the choice; its noise is drawn with it."""
+    choices: int = 1
+    """How many choices to draw a first token for, with indices from `choice` on; more than one
+    only with `hand_over_after` 1. See `SequenceOutput.first_tokens`."""
     salt: bytes = b""
     """Salt of the tenant's block names."""
     hand_over_after: int | None = None
@@ -57,6 +74,14 @@ class Request:
     def tokens(self) -> tuple[int, ...]:
         """Prompt and emitted tokens."""
         return self.prompt + self.emitted
+
+    @property
+    def reports_prompt(self) -> bool:
+        """Whether log probabilities of the prompt are wanted, for which it is computed whole.
+
+        A sequence that goes on from emitted tokens had them reported where it began.
+        """
+        return self.sampling.prompt_logprobs is not None and not self.emitted
 
     @property
     def new_tokens(self) -> int:
@@ -83,13 +108,23 @@ class FinishReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SampledToken:
-    """A token of the output."""
+    """A token of the output, or of a prompt whose log probabilities are wanted."""
 
     token_id: int
     logprob: float | None = None
     """Natural log of the probability that the model gave it, before temperature and filters."""
     top: tuple[tuple[int, float], ...] = ()
     """The most probable tokens with their log probabilities, most probable first."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstToken:
+    """The first token of one choice."""
+
+    choice: int
+    token: SampledToken
+    finish_reason: FinishReason | None
+    """Set when the token ended the choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +163,14 @@ class SequenceOutput:
     is pinned, unchanged, until `Engine.release_exports`, also when the sequence has ended.
     """
     finish_reason: FinishReason | None
-    """Set in a sequence's last output."""
+    """Set in a sequence's last output. Of several choices: HANDOVER if any goes on elsewhere."""
+    first_tokens: tuple[FirstToken, ...] = ()
+    """When the first token was sampled: that of each choice, by index. The first choice's is
+    in `tokens` too."""
+    prompt_logprobs: tuple[SampledToken, ...] = ()
+    """When asked for: the prompt's own tokens whose logits this step brought, in order. Over
+    all outputs those from the second one on; the last come with the first sampled token or
+    before it."""
 
 
 @dataclass(frozen=True, slots=True)

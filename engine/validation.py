@@ -1,11 +1,15 @@
 """What is wrong with a request, if anything. Knows limits; no state."""
 
 import math
+from typing import Protocol
 
 from engine.errors import RequestError
 from engine.types import Limits, Request, SamplingParams
 
 MAX_LOGPROBS = 20
+MAX_PENALTY = 2.0
+MAX_REPETITION_PENALTY = 10.0
+MAX_BIAS = 100.0
 
 
 def check_request(request: Request, limits: Limits) -> None:
@@ -27,12 +31,24 @@ def check_request(request: Request, limits: Limits) -> None:
     )
     if request.hand_over_after is not None:
         _require(request.hand_over_after >= 1, "hand_over_after", "must be at least 1")
+    _require(request.choices >= 1, "choices", "must be at least 1")
+    _require(
+        request.choices == 1 or (request.hand_over_after == 1 and not request.emitted),
+        "choices",
+        "above 1 needs a sequence that is handed over after its first token",
+    )
     _require(
         request.life_tokens <= limits.context_tokens,
         "prompt",
         f"{len(request.prompt)} tokens and up to {request.life_tokens - len(request.prompt)} of "
         f"output are more than the context of {limits.context_tokens}",
     )
+
+
+class _Require(Protocol):
+    """Raises RequestError about a sampling parameter unless a condition holds."""
+
+    def __call__(self, condition: bool, field: str, message: str) -> None: ...
 
 
 def _check_sampling(params: SamplingParams, limits: Limits) -> None:
@@ -52,8 +68,48 @@ def _check_sampling(params: SamplingParams, limits: Limits) -> None:
         "stop_token_ids",
         f"token ids must be below {limits.vocab_size}",
     )
-    if params.logprobs is not None:
-        require(0 <= params.logprobs <= MAX_LOGPROBS, "logprobs", f"must be 0 to {MAX_LOGPROBS}")
+    for name in ("logprobs", "prompt_logprobs"):
+        count = getattr(params, name)
+        require(count is None or 0 <= count <= MAX_LOGPROBS, name, f"must be 0 to {MAX_LOGPROBS}")
+    _check_changes(params, limits, require)
+
+
+def _check_changes(params: SamplingParams, limits: Limits, require: _Require) -> None:
+    """Checks what changes logits before a token is drawn."""
+    require(
+        0 < params.repetition_penalty <= MAX_REPETITION_PENALTY,
+        "repetition_penalty",
+        f"must be above 0 and at most {MAX_REPETITION_PENALTY:g}",
+    )
+    for name in ("presence_penalty", "frequency_penalty"):
+        require(
+            -MAX_PENALTY <= getattr(params, name) <= MAX_PENALTY,
+            name,
+            f"must be {-MAX_PENALTY:g} to {MAX_PENALTY:g}",
+        )
+    ids = {token for token, _ in params.logit_bias}
+    require(len(ids) == len(params.logit_bias), "logit_bias", "must name no token twice")
+    require(
+        all(-MAX_BIAS <= bias <= MAX_BIAS for _, bias in params.logit_bias),
+        "logit_bias",
+        f"must be {-MAX_BIAS:g} to {MAX_BIAS:g} for each token",
+    )
+    below = f"token ids must be below {limits.vocab_size}"
+    require(all(0 <= token < limits.vocab_size for token in ids), "logit_bias", below)
+    bad = params.bad_sequences
+    require(all(bad), "bad_sequences", "must hold no empty sequence")
+    require(
+        all(0 <= token < limits.vocab_size for sequence in bad for token in sequence),
+        "bad_sequences",
+        below,
+    )
+    ends = params.stop_token_ids | (frozenset() if params.ignore_eos else limits.eos_token_ids)
+    require(
+        len({sequence[-1] for sequence in bad} | (ends if params.min_tokens else set()))
+        < limits.vocab_size,
+        "bad_sequences",
+        "must leave a token that can be drawn",
+    )
 
 
 def _require(condition: bool, field: str, message: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -11,6 +12,12 @@ from baton import errors, events
 from baton._calls import DEFAULT_ADDRESS
 from baton.cli.plain import plain_errors
 from baton.client import Client, GenerateOptions, Message, Prompt, Stream
+
+_KINDS = {
+    events.PromptEcho: "prompt",
+    events.Delta: "delta",
+    events.Completed: "completed",
+}
 
 
 @plain_errors
@@ -34,6 +41,32 @@ def generate(
     logprobs: Annotated[
         int | None, typer.Option(help="Report log probabilities, and so many of the best tokens.")
     ] = None,
+    n: Annotated[
+        int | None, typer.Option("--n", help="Choices to generate, each printed once all ended.")
+    ] = None,
+    best_of: Annotated[
+        int | None, typer.Option(help="Refused above --n: every choice drawn is returned.")
+    ] = None,
+    echo: Annotated[bool, typer.Option("--echo", help="Print the prompt too.")] = False,
+    repetition_penalty: Annotated[
+        float | None, typer.Option(help="Above 1: against tokens of prompt and output.")
+    ] = None,
+    presence_penalty: Annotated[
+        float | None, typer.Option(help="Above 0: against tokens that are in the output.")
+    ] = None,
+    frequency_penalty: Annotated[
+        float | None, typer.Option(help="Above 0: against tokens, as often as they came.")
+    ] = None,
+    bad_word: Annotated[
+        list[str] | None, typer.Option(help="A word not to write; may be repeated.")
+    ] = None,
+    logit_bias: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID=BIAS", help="Add to a token's logit; may be repeated."),
+    ] = None,
+    prompt_logprobs: Annotated[
+        int | None, typer.Option(help="As --logprobs, for the prompt; shown by --json.")
+    ] = None,
     chat: Annotated[
         bool, typer.Option("--chat", help="Take the prompt as a user's message to a chat model.")
     ] = False,
@@ -55,6 +88,15 @@ def generate(
         min_tokens=min_tokens,
         ignore_eos=ignore_eos,
         logprobs=logprobs,
+        n=n,
+        best_of=best_of,
+        echo=echo,
+        repetition_penalty=repetition_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        bad_words=bad_word,
+        logit_bias=_biases(logit_bias or ()),
+        prompt_logprobs=prompt_logprobs,
         model=model,
         timeout=timeout,
     )
@@ -62,8 +104,21 @@ def generate(
     with Client(address) as client, client.generate(input_, **options) as stream:
         if as_json:
             _print_json(stream)
+        elif n is not None and n > 1:
+            _print_choices(stream)
         else:
             _print_text(stream)
+
+
+def _biases(given: Sequence[str]) -> dict[int, float]:
+    biases = {}
+    for text in given:
+        token_id, _, bias = text.partition("=")
+        try:
+            biases[int(token_id)] = float(bias)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} is not ID=BIAS, such as 17=-5") from None
+    return biases
 
 
 def _read_stdin() -> str:
@@ -77,12 +132,23 @@ def _print_text(stream: Stream) -> None:
     last = ""
     try:
         for event in stream:
-            if isinstance(event, events.Delta) and event.text:
+            if isinstance(event, events.Delta | events.PromptEcho) and event.text:
                 last = event.text
                 _write(event.text)
     finally:
         if last and not last.endswith("\n"):
             _write("\n")
+
+
+def _print_choices(stream: Stream) -> None:
+    """Each choice by itself, since as streams they would mix."""
+    collector = events.Collector()
+    for event in stream:
+        collector.add(event)
+    whole = collector.result()
+    prompt = whole.prompt.text if whole.prompt else ""
+    for index, choice in enumerate(whole.choices):
+        _write(f"[{index}] {prompt}{choice.text}\n")
 
 
 def _print_json(stream: Stream) -> None:
@@ -97,5 +163,4 @@ def _write(text: str) -> None:
 
 def event_json(event: events.Event) -> dict[str, Any]:
     """An event as JSON: `event` says which, the rest are its fields."""
-    kind = "delta" if isinstance(event, events.Delta) else "completed"
-    return {"event": kind, **asdict(event)}
+    return {"event": _KINDS[type(event)], **asdict(event)}

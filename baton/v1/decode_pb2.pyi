@@ -87,7 +87,7 @@ class DecodeRequest(_message.Message):
     """KV layout that the router expects. Empty: any."""
     @_builtins.property
     def handoff(self) -> _kv_pb2.Handoff:
-        """A computed prompt: fetch its KV."""
+        """A computed prompt, with one choice: fetch its KV."""
 
     @_builtins.property
     def prompt(self) -> Global___Prompt:
@@ -122,6 +122,7 @@ class DecodeResponse(_message.Message):
     STARTED_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
+    PROMPT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def started(self) -> Global___DecodeStarted:
         """The sequence has its KV blocks and joins the batch: the handoff's lease may end."""
@@ -134,18 +135,23 @@ class DecodeResponse(_message.Message):
     def finished(self) -> Global___DecodeFinished:
         """The sequence ended. Always the last event of a stream that ends with OK."""
 
+    @_builtins.property
+    def prompt(self) -> Global___DecodePrompt:
+        """Once, before the first `tokens`, when prompt log probabilities were asked for."""
+
     def __init__(
         self,
         *,
         started: Global___DecodeStarted | None = ...,
         tokens: Global___DecodeTokens | None = ...,
         finished: Global___DecodeFinished | None = ...,
+        prompt: Global___DecodePrompt | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "finished", b"finished", "started", b"started", "tokens", b"tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "finished", b"finished", "prompt", b"prompt", "started", b"started", "tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "finished", b"finished", "started", b"started", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "finished", b"finished", "prompt", b"prompt", "started", b"started", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "tokens", "finished"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "tokens", "finished", "prompt"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -190,6 +196,30 @@ class DecodeStarted(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DecodeStarted: _TypeAlias = DecodeStarted  # noqa: Y015
+
+@_typing.final
+class DecodePrompt(_message.Message):
+    """Log probabilities of a prompt that was computed here."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROMPT_LOGPROBS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def prompt_logprobs(self) -> _containers.RepeatedCompositeFieldContainer[_sampling_pb2.SampledToken]:
+        """Of the prompt's tokens from the second one on."""
+
+    def __init__(
+        self,
+        *,
+        prompt_logprobs: _abc.Iterable[_sampling_pb2.SampledToken] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["prompt_logprobs", b"prompt_logprobs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DecodePrompt: _TypeAlias = DecodePrompt  # noqa: Y015
 
 @_typing.final
 class DecodeTokens(_message.Message):

@@ -47,7 +47,8 @@ class DecodeServiceServicer:
     """
 
     def Decode(self, request, context):
-        """Streams the tokens of one sequence: `started`, then `tokens`, then `finished`.
+        """Streams the tokens of one sequence, one choice of a request: `started`, then `tokens`, then
+        `finished`.
 
         ABORTED: the worker has no room, is another incarnation, or works on a later attempt.
         FAILED_PRECONDITION: another KV layout. UNAVAILABLE: draining.

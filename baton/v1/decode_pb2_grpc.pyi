@@ -34,7 +34,8 @@ class DecodeServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> DecodeServiceAsyncStub: ...
     Decode: _grpc.UnaryStreamMultiCallable[_decode_pb2.DecodeRequest, _decode_pb2.DecodeResponse]
-    """Streams the tokens of one sequence: `started`, then `tokens`, then `finished`.
+    """Streams the tokens of one sequence, one choice of a request: `started`, then `tokens`, then
+    `finished`.
 
     ABORTED: the worker has no room, is another incarnation, or works on a later attempt.
     FAILED_PRECONDITION: another KV layout. UNAVAILABLE: draining.
@@ -47,7 +48,8 @@ class DecodeServiceAsyncStub(DecodeServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Decode: _aio.UnaryStreamMultiCallable[_decode_pb2.DecodeRequest, _decode_pb2.DecodeResponse]  # type: ignore[assignment]
-    """Streams the tokens of one sequence: `started`, then `tokens`, then `finished`.
+    """Streams the tokens of one sequence, one choice of a request: `started`, then `tokens`, then
+    `finished`.
 
     ABORTED: the worker has no room, is another incarnation, or works on a later attempt.
     FAILED_PRECONDITION: another KV layout. UNAVAILABLE: draining.
@@ -63,7 +65,8 @@ class DecodeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _decode_pb2.DecodeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_decode_pb2.DecodeResponse], _abc.AsyncIterator[_decode_pb2.DecodeResponse]]:
-        """Streams the tokens of one sequence: `started`, then `tokens`, then `finished`.
+        """Streams the tokens of one sequence, one choice of a request: `started`, then `tokens`, then
+        `finished`.
 
         ABORTED: the worker has no room, is another incarnation, or works on a later attempt.
         FAILED_PRECONDITION: another KV layout. UNAVAILABLE: draining.

@@ -109,12 +109,22 @@ class GenerateRequest(_message.Message):
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     SAMPLING_FIELD_NUMBER: _builtins.int
     STOP_FIELD_NUMBER: _builtins.int
+    N_FIELD_NUMBER: _builtins.int
+    ECHO_FIELD_NUMBER: _builtins.int
+    BAD_WORDS_FIELD_NUMBER: _builtins.int
+    BEST_OF_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Id of the request, at most 128 characters of A-Z a-z 0-9 . _ : -. Empty: the router makes one."""
     model: _builtins.str
     """Name of the model. Empty: the one that is served."""
     text: _builtins.str
     """Text, tokenized with the model's special tokens added."""
+    n: _builtins.int
+    """Choices to generate from the prompt, 1 to 16, each with noise of its own. 0: one."""
+    echo: _builtins.bool
+    """True: the prompt comes back too, in `prompt`, as text and tokens."""
+    best_of: _builtins.int
+    """Refused when above n: drawing more choices than are returned is not supported."""
     @_builtins.property
     def chat(self) -> Global___ChatMessages:
         """A conversation, put through the model's chat template."""
@@ -131,6 +141,12 @@ class GenerateRequest(_message.Message):
     def stop(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Strings that end the output; they are cut from it. At most 16, of 1 to 256 characters each."""
 
+    @_builtins.property
+    def bad_words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Words that must not occur in the output. At most 32, of 1 to 128 characters each. A word is
+        matched as tokenized by itself, and with a space before it.
+        """
+
     def __init__(
         self,
         *,
@@ -141,10 +157,14 @@ class GenerateRequest(_message.Message):
         token_ids: Global___TokenIds | None = ...,
         sampling: _sampling_pb2.SamplingParams | None = ...,
         stop: _abc.Iterable[_builtins.str] | None = ...,
+        n: _builtins.int = ...,
+        echo: _builtins.bool = ...,
+        bad_words: _abc.Iterable[_builtins.str] | None = ...,
+        best_of: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chat", b"chat", "input", b"input", "sampling", b"sampling", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat", b"chat", "input", b"input", "model", b"model", "request_id", b"request_id", "sampling", b"sampling", "stop", b"stop", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_words", b"bad_words", "best_of", b"best_of", "chat", b"chat", "echo", b"echo", "input", b"input", "model", b"model", "n", b"n", "request_id", b"request_id", "sampling", b"sampling", "stop", b"stop", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["text", "chat", "token_ids"]  # noqa: Y015
     _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015
@@ -160,6 +180,7 @@ class GenerateResponse(_message.Message):
 
     DELTA_FIELD_NUMBER: _builtins.int
     COMPLETED_FIELD_NUMBER: _builtins.int
+    PROMPT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def delta(self) -> Global___GenerateDelta:
         """More output."""
@@ -168,17 +189,22 @@ class GenerateResponse(_message.Message):
     def completed(self) -> Global___GenerateCompleted:
         """The end. Always the last event of a stream that ends with OK."""
 
+    @_builtins.property
+    def prompt(self) -> Global___GeneratePrompt:
+        """The prompt. Once, before the first delta, when echo or prompt log probabilities were asked for."""
+
     def __init__(
         self,
         *,
         delta: Global___GenerateDelta | None = ...,
         completed: Global___GenerateCompleted | None = ...,
+        prompt: Global___GeneratePrompt | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["completed", b"completed", "delta", b"delta", "event", b"event"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["completed", b"completed", "delta", b"delta", "event", b"event", "prompt", b"prompt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["completed", b"completed", "delta", b"delta", "event", b"event"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["completed", b"completed", "delta", b"delta", "event", b"event", "prompt", b"prompt"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["delta", "completed"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["delta", "completed", "prompt"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -192,11 +218,43 @@ class GenerateDelta(_message.Message):
 
     TEXT_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
+    CHOICE_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """New text, always whole code points; empty while one is incomplete or a stop string may begin."""
+    choice: _builtins.int
+    """Index of the choice that it belongs to."""
     @_builtins.property
     def tokens(self) -> _containers.RepeatedCompositeFieldContainer[_sampling_pb2.SampledToken]:
         """New tokens. A token's text may come in a later delta. An end or stop token is among them."""
+
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        tokens: _abc.Iterable[_sampling_pb2.SampledToken] | None = ...,
+        choice: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GenerateDelta: _TypeAlias = GenerateDelta  # noqa: Y015
+
+@_typing.final
+class GeneratePrompt(_message.Message):
+    """The prompt."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """Its text, special tokens left out. Empty unless echo was asked for."""
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedCompositeFieldContainer[_sampling_pb2.SampledToken]:
+        """Its tokens; with log probabilities, from the second one on, when those were asked for."""
 
     def __init__(
         self,
@@ -210,7 +268,47 @@ class GenerateDelta(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GenerateDelta: _TypeAlias = GenerateDelta  # noqa: Y015
+Global___GeneratePrompt: _TypeAlias = GeneratePrompt  # noqa: Y015
+
+@_typing.final
+class CompletedChoice(_message.Message):
+    """The end of one choice."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    FINISH_REASON_FIELD_NUMBER: _builtins.int
+    STOP_STRING_FIELD_NUMBER: _builtins.int
+    COMPLETION_TOKENS_FIELD_NUMBER: _builtins.int
+    DECODE_WORKER_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """Index of the choice."""
+    finish_reason: _sampling_pb2.FinishReason.ValueType
+    """Why it ended."""
+    stop_string: _builtins.str
+    """The stop string that ended it. Absent: none did."""
+    completion_tokens: _builtins.int
+    """Tokens generated for it, the first one and an end or stop token included."""
+    decode_worker: _builtins.str
+    """Worker that decoded it. Empty: none did."""
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+        finish_reason: _sampling_pb2.FinishReason.ValueType = ...,
+        stop_string: _builtins.str | None = ...,
+        completion_tokens: _builtins.int = ...,
+        decode_worker: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_stop_string", b"_stop_string", "stop_string", b"stop_string"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_stop_string", b"_stop_string", "completion_tokens", b"completion_tokens", "decode_worker", b"decode_worker", "finish_reason", b"finish_reason", "index", b"index", "stop_string", b"stop_string"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__stop_string: _TypeAlias = _typing.Literal["stop_string"]  # noqa: Y015
+    _WhichOneofArgType__stop_string: _TypeAlias = _typing.Literal["_stop_string", b"_stop_string"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__stop_string) -> _WhichOneofReturnType__stop_string | None: ...
+
+Global___CompletedChoice: _TypeAlias = CompletedChoice  # noqa: Y015
 
 @_typing.final
 class GenerateCompleted(_message.Message):
@@ -218,16 +316,11 @@ class GenerateCompleted(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    FINISH_REASON_FIELD_NUMBER: _builtins.int
-    STOP_STRING_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     TIMINGS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
-    finish_reason: _sampling_pb2.FinishReason.ValueType
-    """Why it ended."""
-    stop_string: _builtins.str
-    """The stop string that ended it. Absent: none did."""
+    CHOICES_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The request's id."""
     seed: _builtins.int
@@ -240,23 +333,24 @@ class GenerateCompleted(_message.Message):
     def timings(self) -> Global___Timings:
         """How long it took, and where."""
 
+    @_builtins.property
+    def choices(self) -> _containers.RepeatedCompositeFieldContainer[Global___CompletedChoice]:
+        """The choices, by index."""
+
     def __init__(
         self,
         *,
-        finish_reason: _sampling_pb2.FinishReason.ValueType = ...,
-        stop_string: _builtins.str | None = ...,
         usage: Global___Usage | None = ...,
         timings: Global___Timings | None = ...,
         request_id: _builtins.str = ...,
         seed: _builtins.int = ...,
+        choices: _abc.Iterable[Global___CompletedChoice] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_stop_string", b"_stop_string", "stop_string", b"stop_string", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_stop_string", b"_stop_string", "finish_reason", b"finish_reason", "request_id", b"request_id", "seed", b"seed", "stop_string", b"stop_string", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choices", b"choices", "request_id", b"request_id", "seed", b"seed", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__stop_string: _TypeAlias = _typing.Literal["stop_string"]  # noqa: Y015
-    _WhichOneofArgType__stop_string: _TypeAlias = _typing.Literal["_stop_string", b"_stop_string"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__stop_string) -> _WhichOneofReturnType__stop_string | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GenerateCompleted: _TypeAlias = GenerateCompleted  # noqa: Y015
 
@@ -272,7 +366,7 @@ class Usage(_message.Message):
     prompt_tokens: _builtins.int
     """Tokens of the prompt."""
     completion_tokens: _builtins.int
-    """Tokens generated, the first token and an end or stop token included."""
+    """Tokens generated over all choices, first tokens and end or stop tokens included."""
     cached_tokens: _builtins.int
     """Prompt tokens that were not computed because their KV was cached."""
     def __init__(
@@ -308,11 +402,11 @@ class Timings(_message.Message):
     prefill_worker: _builtins.str
     """Worker that computed the prompt."""
     decode_worker: _builtins.str
-    """Worker that decoded. Empty: none did."""
+    """Worker that decoded choice 0. Empty: none did."""
     prefill_attempts: _builtins.int
     """Attempts of the prefill leg, from 1; 0 when there was none."""
     decode_attempts: _builtins.int
-    """Attempts of the decode leg, from 1; 0 when there was none."""
+    """Attempts of the decode leg, from 1, of the choice that took the most; 0 when there was none."""
     @_builtins.property
     def queue(self) -> _duration_pb2.Duration:
         """From the arrival to the turn."""
@@ -376,6 +470,7 @@ class GetModelResponse(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     HAS_CHAT_TEMPLATE_FIELD_NUMBER: _builtins.int
     DEFAULT_MAX_TOKENS_FIELD_NUMBER: _builtins.int
+    DEFAULT_SAMPLING_FIELD_NUMBER: _builtins.int
     has_chat_template: _builtins.bool
     """True when the model has a chat template."""
     default_max_tokens: _builtins.int
@@ -384,16 +479,23 @@ class GetModelResponse(_message.Message):
     def model(self) -> _worker_pb2.ModelLimits:
         """The model's limits."""
 
+    @_builtins.property
+    def default_sampling(self) -> _sampling_pb2.SamplingParams:
+        """Values of the sampling fields that requests leave out, from the model's own
+        generation_config.json. A field that is absent here too has the default of SamplingParams.
+        """
+
     def __init__(
         self,
         *,
         model: _worker_pb2.ModelLimits | None = ...,
         has_chat_template: _builtins.bool = ...,
         default_max_tokens: _builtins.int = ...,
+        default_sampling: _sampling_pb2.SamplingParams | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["default_sampling", b"default_sampling", "model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_max_tokens", b"default_max_tokens", "has_chat_template", b"has_chat_template", "model", b"model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_max_tokens", b"default_max_tokens", "default_sampling", b"default_sampling", "has_chat_template", b"has_chat_template", "model", b"model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

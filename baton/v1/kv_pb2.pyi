@@ -70,7 +70,9 @@ class Manifest(_message.Message):
     length_tokens: _builtins.int
     """Tokens of the sequence that the blobs cover."""
     transfer_address: _builtins.str
-    """Address (host:port) of the transfer service that holds them."""
+    """Address (host:port) of the transfer service that holds them; another host's service reads
+    them from it.
+    """
     @_builtins.property
     def blobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___BlobRef]:
         """The blobs, by group, then by block index. May lack some: what is missing is recomputed."""
@@ -155,7 +157,7 @@ class Handoff(_message.Message):
 
     @_builtins.property
     def choices(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChoiceState]:
-        """State of each choice; one as long as a request has one choice."""
+        """State of each choice that has not ended. A decode call takes exactly one."""
 
     def __init__(
         self,

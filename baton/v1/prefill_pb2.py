@@ -27,7 +27,7 @@ from baton.v1 import sampling_pb2 as baton_dot_v1_dot_sampling__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x62\x61ton/v1/prefill.proto\x12\x08\x62\x61ton.v1\x1a\x11\x62\x61ton/v1/kv.proto\x1a\x17\x62\x61ton/v1/sampling.proto\x1a\x1egoogle/protobuf/duration.proto\"\xd3\x01\n\x0ePrefillRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12\x1a\n\x12layout_fingerprint\x18\x04 \x01(\t\x12\x18\n\x10prompt_token_ids\x18\x05 \x03(\r\x12*\n\x08sampling\x18\x06 \x01(\x0b\x32\x18.baton.v1.SamplingParams\x12\x10\n\x08lease_id\x18\x07 \x01(\t\x12\x13\n\x0btenant_salt\x18\x08 \x01(\x0c\"\xb8\x01\n\x0fPrefillResponse\x12+\n\x0b\x66irst_token\x18\x01 \x01(\x0b\x32\x16.baton.v1.SampledToken\x12-\n\rfinish_reason\x18\x02 \x01(\x0e\x32\x16.baton.v1.FinishReason\x12\"\n\x07handoff\x18\x03 \x01(\x0b\x32\x11.baton.v1.Handoff\x12%\n\x05stats\x18\x04 \x01(\x0b\x32\x16.baton.v1.PrefillStats\"\xf9\x01\n\x0cPrefillStats\x12\x15\n\rcached_tokens\x18\x01 \x01(\r\x12\x17\n\x0f\x63omputed_tokens\x18\x02 \x01(\r\x12*\n\x07waiting\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\tcomputing\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\npublishing\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x17\n\x0fpublished_blobs\x18\x06 \x01(\r\x12\x17\n\x0fpublished_bytes\x18\x07 \x01(\x04\x32P\n\x0ePrefillService\x12>\n\x07Prefill\x12\x18.baton.v1.PrefillRequest\x1a\x19.baton.v1.PrefillResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x62\x61ton/v1/prefill.proto\x12\x08\x62\x61ton.v1\x1a\x11\x62\x61ton/v1/kv.proto\x1a\x17\x62\x61ton/v1/sampling.proto\x1a\x1egoogle/protobuf/duration.proto\"\xe4\x01\n\x0ePrefillRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12\x1a\n\x12layout_fingerprint\x18\x04 \x01(\t\x12\x18\n\x10prompt_token_ids\x18\x05 \x03(\r\x12*\n\x08sampling\x18\x06 \x01(\x0b\x32\x18.baton.v1.SamplingParams\x12\x10\n\x08lease_id\x18\x07 \x01(\t\x12\x13\n\x0btenant_salt\x18\x08 \x01(\x0c\x12\x0f\n\x07\x63hoices\x18\t \x01(\r\"\xc5\x01\n\x0fPrefillResponse\x12\"\n\x07handoff\x18\x03 \x01(\x0b\x32\x11.baton.v1.Handoff\x12%\n\x05stats\x18\x04 \x01(\x0b\x32\x16.baton.v1.PrefillStats\x12*\n\x0c\x66irst_tokens\x18\x05 \x03(\x0b\x32\x14.baton.v1.FirstToken\x12/\n\x0fprompt_logprobs\x18\x06 \x03(\x0b\x32\x16.baton.v1.SampledTokenJ\x04\x08\x01\x10\x02J\x04\x08\x02\x10\x03\"r\n\nFirstToken\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12%\n\x05token\x18\x02 \x01(\x0b\x32\x16.baton.v1.SampledToken\x12-\n\rfinish_reason\x18\x03 \x01(\x0e\x32\x16.baton.v1.FinishReason\"\xf9\x01\n\x0cPrefillStats\x12\x15\n\rcached_tokens\x18\x01 \x01(\r\x12\x17\n\x0f\x63omputed_tokens\x18\x02 \x01(\r\x12*\n\x07waiting\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\tcomputing\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\npublishing\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x17\n\x0fpublished_blobs\x18\x06 \x01(\r\x12\x17\n\x0fpublished_bytes\x18\x07 \x01(\x04\x32P\n\x0ePrefillService\x12>\n\x07Prefill\x12\x18.baton.v1.PrefillRequest\x1a\x19.baton.v1.PrefillResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,11 +35,13 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'baton.v1.prefill_pb2', _glo
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PREFILLREQUEST']._serialized_start=113
-  _globals['_PREFILLREQUEST']._serialized_end=324
-  _globals['_PREFILLRESPONSE']._serialized_start=327
-  _globals['_PREFILLRESPONSE']._serialized_end=511
-  _globals['_PREFILLSTATS']._serialized_start=514
-  _globals['_PREFILLSTATS']._serialized_end=763
-  _globals['_PREFILLSERVICE']._serialized_start=765
-  _globals['_PREFILLSERVICE']._serialized_end=845
+  _globals['_PREFILLREQUEST']._serialized_end=341
+  _globals['_PREFILLRESPONSE']._serialized_start=344
+  _globals['_PREFILLRESPONSE']._serialized_end=541
+  _globals['_FIRSTTOKEN']._serialized_start=543
+  _globals['_FIRSTTOKEN']._serialized_end=657
+  _globals['_PREFILLSTATS']._serialized_start=660
+  _globals['_PREFILLSTATS']._serialized_end=909
+  _globals['_PREFILLSERVICE']._serialized_start=911
+  _globals['_PREFILLSERVICE']._serialized_end=991
 # @@protoc_insertion_point(module_scope)

@@ -35,6 +35,7 @@ class PrefillRequest(_message.Message):
     SAMPLING_FIELD_NUMBER: _builtins.int
     LEASE_ID_FIELD_NUMBER: _builtins.int
     TENANT_SALT_FIELD_NUMBER: _builtins.int
+    CHOICES_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The request, at most 128 characters."""
     attempt: _builtins.int
@@ -47,6 +48,8 @@ class PrefillRequest(_message.Message):
     """Lease under which to commit the blobs in the transfer service; the router renews it."""
     tenant_salt: _builtins.bytes
     """Salt of the tenant's blob names. Empty: no tenant."""
+    choices: _builtins.int
+    """Choices to draw a first token for, 1 to 128; choice i draws its noise with index i. 0: one."""
     @_builtins.property
     def prompt_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Token ids of the prompt, at least one."""
@@ -66,10 +69,11 @@ class PrefillRequest(_message.Message):
         sampling: _sampling_pb2.SamplingParams | None = ...,
         lease_id: _builtins.str = ...,
         tenant_salt: _builtins.bytes = ...,
+        choices: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "incarnation", b"incarnation", "layout_fingerprint", b"layout_fingerprint", "lease_id", b"lease_id", "prompt_token_ids", b"prompt_token_ids", "request_id", b"request_id", "sampling", b"sampling", "tenant_salt", b"tenant_salt"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "choices", b"choices", "incarnation", b"incarnation", "layout_fingerprint", b"layout_fingerprint", "lease_id", b"lease_id", "prompt_token_ids", b"prompt_token_ids", "request_id", b"request_id", "sampling", b"sampling", "tenant_salt", b"tenant_salt"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -81,39 +85,75 @@ class PrefillResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    FIRST_TOKEN_FIELD_NUMBER: _builtins.int
-    FINISH_REASON_FIELD_NUMBER: _builtins.int
     HANDOFF_FIELD_NUMBER: _builtins.int
     STATS_FIELD_NUMBER: _builtins.int
-    finish_reason: _sampling_pb2.FinishReason.ValueType
-    """Set when the first token ended the output; the handoff is absent then."""
-    @_builtins.property
-    def first_token(self) -> _sampling_pb2.SampledToken:
-        """The first token. It is in the handoff too; the router sends it once."""
-
+    FIRST_TOKENS_FIELD_NUMBER: _builtins.int
+    PROMPT_LOGPROBS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def handoff(self) -> _kv_pb2.Handoff:
-        """What a decode worker needs to go on."""
+        """What a decode worker needs to go on with the choices that have not ended. Absent when all have."""
 
     @_builtins.property
     def stats(self) -> Global___PrefillStats:
         """What the prompt cost."""
 
+    @_builtins.property
+    def first_tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___FirstToken]:
+        """The first token of each choice, by index. Those of unfinished choices are in the handoff too;
+        the router sends each once.
+        """
+
+    @_builtins.property
+    def prompt_logprobs(self) -> _containers.RepeatedCompositeFieldContainer[_sampling_pb2.SampledToken]:
+        """Log probabilities of the prompt's tokens from the second one on. Empty unless asked for."""
+
     def __init__(
         self,
         *,
-        first_token: _sampling_pb2.SampledToken | None = ...,
-        finish_reason: _sampling_pb2.FinishReason.ValueType = ...,
         handoff: _kv_pb2.Handoff | None = ...,
         stats: Global___PrefillStats | None = ...,
+        first_tokens: _abc.Iterable[Global___FirstToken] | None = ...,
+        prompt_logprobs: _abc.Iterable[_sampling_pb2.SampledToken] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["first_token", b"first_token", "handoff", b"handoff", "stats", b"stats"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["handoff", b"handoff", "stats", b"stats"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "first_token", b"first_token", "handoff", b"handoff", "stats", b"stats"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_tokens", b"first_tokens", "handoff", b"handoff", "prompt_logprobs", b"prompt_logprobs", "stats", b"stats"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PrefillResponse: _TypeAlias = PrefillResponse  # noqa: Y015
+
+@_typing.final
+class FirstToken(_message.Message):
+    """The first token of a choice."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHOICE_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    FINISH_REASON_FIELD_NUMBER: _builtins.int
+    choice: _builtins.int
+    """Index of the choice."""
+    finish_reason: _sampling_pb2.FinishReason.ValueType
+    """Set when it ended the choice."""
+    @_builtins.property
+    def token(self) -> _sampling_pb2.SampledToken:
+        """The token."""
+
+    def __init__(
+        self,
+        *,
+        choice: _builtins.int = ...,
+        token: _sampling_pb2.SampledToken | None = ...,
+        finish_reason: _sampling_pb2.FinishReason.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["token", b"token"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "finish_reason", b"finish_reason", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FirstToken: _TypeAlias = FirstToken  # noqa: Y015
 
 @_typing.final
 class PrefillStats(_message.Message):

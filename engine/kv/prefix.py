@@ -2,7 +2,8 @@
 
 A boundary serves when every group has the blocks that a query there may see: all of them in
 a full-attention group, the window's in a window group. It is a multiple of the block size,
-or the end of a tail. At least one token is left to compute, since logits come from computing.
+or the end of a tail. At least one token is left to compute, since logits come from computing;
+all are where the whole prompt's logits are wanted, so that no block serves.
 Knows names; no pool and no block.
 """
 
@@ -26,7 +27,7 @@ class Prefix:
         tokens = request.tokens
         names.grow(tokens)
         last, size = len(tokens) - 1, layout.block_size
-        self._full_blocks = last // size
+        self._full_blocks = 0 if request.reports_prompt else last // size
         ends = {len(request.prompt), last} if request.emitted else set()
         self._tails = {end: names.tail(tokens, end) for end in ends if end <= last and end % size}
         """Names by boundary. Only a handed over or resumed sequence can find a tail."""

@@ -23,6 +23,8 @@ class DecodeJob:
     request: Request
     handed_over: frozenset[BlobName] | None
     """Blobs of the prompt that a handoff names; None where the sequence starts from a prompt."""
+    source_address: str = ""
+    """Of another host's transfer service that holds them; empty: our own does."""
 
     @property
     def cost(self) -> Usage:
@@ -42,6 +44,13 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptLogprobs:
+    """Log probabilities of the prompt's tokens from the second one on."""
+
+    tokens: tuple[SampledToken, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Tokens:
     """Tokens of one step."""
 
@@ -56,7 +65,7 @@ class Finished:
     decoded_tokens: int
 
 
-Event = Started | Tokens | Finished
+Event = Started | PromptLogprobs | Tokens | Finished
 
 
 class DecodeFlow:
@@ -66,8 +75,9 @@ class DecodeFlow:
         self._host = host
 
     async def run(self, job: DecodeJob) -> AsyncGenerator[Event, None]:
-        """Yields one Started, then Tokens, then one Finished. Raises LostRace where there is no
-        room or a later attempt came. Close it: everything is free again then."""
+        """Yields one Started, then PromptLogprobs where they are wanted, then Tokens, then one
+        Finished. Raises LostRace where there is no room or a later attempt came. Close it:
+        everything is free again then."""
         async with AsyncExitStack() as stack:
             run = await stack.enter_async_context(self._host.runs.enter(job.claim, job.cost))
             async with run.interruptible():
@@ -75,10 +85,14 @@ class DecodeFlow:
             run.when_ended(sequence.stream.fail)
             yield self._started(job, sequence)
             decoded = 0
+            prompt: list[SampledToken] = []
             while True:
                 output = await sequence.stream.next()
-                decoded += len(output.tokens)
+                prompt += output.prompt_logprobs
                 if output.tokens:
+                    if not decoded and job.request.reports_prompt:
+                        yield PromptLogprobs(tuple(prompt))
+                    decoded += len(output.tokens)
                     yield Tokens(output.tokens)
                 if output.finish_reason is not None:
                     break
@@ -92,7 +106,7 @@ class DecodeFlow:
         # A lease of its own, so that it can end with the copies: the handoff's is the router's.
         lease_id = LeaseId(new_id("lease"))
         try:
-            opening = sequences.open(run, job.request, available, lease_id)
+            opening = sequences.open(run, job.request, available, lease_id, job.source_address)
             return await stack.enter_async_context(opening)
         finally:
             if available:

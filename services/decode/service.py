@@ -17,11 +17,13 @@ from services.decode.flow import (
     DecodeJob,
     Event,
     Finished,
+    PromptLogprobs,
     Started,
     Tokens,
 )
 from services.worker import messages, validation
 from services.worker.host import Host
+from services.worker.sampling import sampling_params
 
 NAME = decode_pb2.DESCRIPTOR.services_by_name["DecodeService"].full_name
 
@@ -59,7 +61,7 @@ class DecodeServicer(decode_pb2_grpc.DecodeServiceServicer):
     def _prompt(self, claim: Claim, prompt: decode_pb2.Prompt) -> Request:
         limits = self._host.port.limits
         ids = validation.prompt_ids("prompt.prompt_token_ids", prompt.prompt_token_ids, limits)
-        sampling = validation.sampling_params("prompt.sampling", prompt.sampling, len(ids), limits)
+        sampling = sampling_params("prompt.sampling", prompt.sampling, len(ids), limits)
         return Request(
             request_id=messages.sequence_key(claim.request_id, claim.attempt),
             prompt=ids,
@@ -76,14 +78,17 @@ class DecodeServicer(decode_pb2_grpc.DecodeServiceServicer):
         validation.check_fingerprint(manifest.layout_fingerprint, self._host.fingerprint)
         validation.check_manifest("handoff.manifest", manifest)
         ids = validation.prompt_ids("handoff.prompt_token_ids", handoff.prompt_token_ids, limits)
-        sampling = validation.sampling_params(
-            "handoff.sampling", handoff.sampling, len(ids), limits
-        )
+        sampling = sampling_params("handoff.sampling", handoff.sampling, len(ids), limits)
         if len(handoff.choices) != 1:
-            raise InvalidRequest("handoff.choices", "must hold one choice")
+            raise InvalidRequest(
+                "handoff.choices",
+                f"must hold the one choice that this call goes on with, not {len(handoff.choices)}",
+            )
         choice = handoff.choices[0]
         emitted = [token.token_id for token in choice.emitted]
         path = "handoff.choices[0].emitted"
+        if not emitted:
+            raise InvalidRequest(path, "must hold the first token")
         request = Request(
             request_id=messages.sequence_key(claim.request_id, claim.attempt),
             prompt=ids,
@@ -93,7 +98,8 @@ class DecodeServicer(decode_pb2_grpc.DecodeServiceServicer):
             salt=validation.check_salt("handoff.tenant_salt", handoff.tenant_salt),
         )
         names = frozenset(BlobName(blob.name) for blob in manifest.blobs)
-        return DecodeJob(claim, request, names)
+        ours = manifest.transfer_address == self._host.identity.transfer_address
+        return DecodeJob(claim, request, names, "" if ours else manifest.transfer_address)
 
 
 def _response(event: Event) -> decode_pb2.DecodeResponse:
@@ -101,6 +107,9 @@ def _response(event: Event) -> decode_pb2.DecodeResponse:
         case Tokens():
             tokens = [messages.sampled_token(token) for token in event.tokens]
             return decode_pb2.DecodeResponse(tokens=decode_pb2.DecodeTokens(tokens=tokens))
+        case PromptLogprobs():
+            tokens = [messages.sampled_token(token) for token in event.tokens]
+            return decode_pb2.DecodeResponse(prompt=decode_pb2.DecodePrompt(prompt_logprobs=tokens))
         case Started():
             return decode_pb2.DecodeResponse(
                 started=decode_pb2.DecodeStarted(

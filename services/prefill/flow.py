@@ -1,14 +1,14 @@
-"""Computes prompts: reuses KV, computes the rest, publishes it meanwhile, draws one token.
+"""Computes prompts: reuses KV, computes the rest, publishes it meanwhile, draws first tokens.
 
 Knows the host; no wire messages.
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from baton.naming import LeaseId
 from baton.policy.fleet import Claim, Usage
-from engine.types import BlockRef, FinishReason, Request, SampledToken
+from engine.types import BlockRef, FinishReason, FirstToken, Request, SampledToken
 from services.worker.host import Host
 from services.worker.outbox import SequenceStream
 from services.worker.publishing import Publication
@@ -17,7 +17,8 @@ from services.worker.runs import Run
 
 @dataclass(frozen=True, slots=True)
 class PrefillJob:
-    """A prompt to compute for a claim. `request` hands over after one token and exports."""
+    """A prompt to compute for a claim. `request` hands over after one token and exports; it may
+    have several choices."""
 
     claim: Claim
     request: Request
@@ -47,12 +48,27 @@ class PrefillStats:
 class Prefilled:
     """A computed prompt."""
 
-    first_token: SampledToken
-    finish_reason: FinishReason | None
-    """Set when the first token ended the output; nothing is handed over then."""
+    first_tokens: tuple[FirstToken, ...]
+    """Of each choice, by index."""
     held: tuple[BlockRef, ...]
     """The blobs that the transfer service holds of it."""
     stats: PrefillStats
+    prompt_logprobs: tuple[SampledToken, ...] = ()
+    """Of the prompt's tokens from the second one on; empty unless asked for."""
+
+    @property
+    def unfinished(self) -> tuple[FirstToken, ...]:
+        """Of the choices that go on elsewhere; nothing is handed over without any."""
+        return tuple(first for first in self.first_tokens if first.finish_reason is None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Computed:
+    """What the engine put out for a prompt, exports apart."""
+
+    first_tokens: tuple[FirstToken, ...]
+    reason: FinishReason
+    prompt_logprobs: tuple[SampledToken, ...]
 
 
 class Pace:
@@ -85,7 +101,7 @@ class PrefillFlow:
             handed_over = False
             try:
                 result = await self._prefill(run, job, arrived)
-                handed_over = result.finish_reason is None
+                handed_over = bool(result.unfinished)
                 return result
             finally:
                 if not handed_over:
@@ -94,22 +110,21 @@ class PrefillFlow:
 
     async def _prefill(self, run: Run, job: PrefillJob, arrived: float) -> Prefilled:
         sequences = self._host.sequences
-        available = await sequences.held_elsewhere(job.request)
+        available = await sequences.held_elsewhere(_without_report(job.request))
         async with sequences.open(run, job.request, available, job.lease_id) as sequence:
             started = time.monotonic()
             async with self._publication(job) as publication:
-                first, reason = await _first_token(sequence.stream, publication)
+                output = await _output(sequence.stream, publication)
                 sampled = time.monotonic()
-                if reason is FinishReason.HANDOVER:
+                handed_over = output.reason is FinishReason.HANDOVER
+                if handed_over:
                     await publication.finish()
                 published = time.monotonic()
         computed = len(job.request.prompt) - sequence.cached_tokens
         self._pace.observe(computed, sampled - started)
         copied = [block for block in publication.held.values() if block.name not in available]
-        handed_over = reason is FinishReason.HANDOVER
         return Prefilled(
-            first,
-            None if handed_over else reason,
+            output.first_tokens,
             tuple(publication.held.values()) if handed_over else (),
             PrefillStats(
                 cached_tokens=sequence.cached_tokens,
@@ -122,6 +137,7 @@ class PrefillFlow:
                     self._host.port.layout.block_bytes(block.group) for block in copied
                 ),
             ),
+            output.prompt_logprobs,
         )
 
     def _publication(self, job: PrefillJob) -> Publication:
@@ -134,14 +150,18 @@ class PrefillFlow:
         )
 
 
-async def _first_token(
-    stream: SequenceStream, publication: Publication
-) -> tuple[SampledToken, FinishReason]:
-    """The first token and why the sequence ended; exports go to `publication` as they come."""
-    tokens: list[SampledToken] = []
+def _without_report(request: Request) -> Request:
+    """The request as if the prompt's log probabilities were not wanted: what is held of it is
+    not used where they are, and need not be published again all the same."""
+    return replace(request, sampling=replace(request.sampling, prompt_logprobs=None))
+
+
+async def _output(stream: SequenceStream, publication: Publication) -> _Computed:
+    """All that comes until the sequence ends; exports go to `publication` as they come."""
+    prompt: list[SampledToken] = []
     while True:
         output = await stream.next()
         publication.add(output.exports)
-        tokens.extend(output.tokens)
+        prompt += output.prompt_logprobs
         if output.finish_reason is not None:
-            return tokens[0], output.finish_reason
+            return _Computed(output.first_tokens, output.finish_reason, tuple(prompt))

@@ -12,6 +12,7 @@ from services.common.rpc import Register
 from services.prefill.flow import Prefilled, PrefillFlow, PrefillJob, PrefillStats
 from services.worker import messages, validation
 from services.worker.host import Host
+from services.worker.sampling import sampling_params
 
 NAME = prefill_pb2.DESCRIPTOR.services_by_name["PrefillService"].full_name
 
@@ -31,11 +32,18 @@ class PrefillServicer(prefill_pb2_grpc.PrefillServiceServicer):
         """Computes one prompt."""
         result = await self._flow.run(self._job(request))
         response = prefill_pb2.PrefillResponse(
-            first_token=messages.sampled_token(result.first_token),
-            finish_reason=messages.finish_reason(result.finish_reason),
+            first_tokens=[
+                prefill_pb2.FirstToken(
+                    choice=first.choice,
+                    token=messages.sampled_token(first.token),
+                    finish_reason=messages.finish_reason(first.finish_reason),
+                )
+                for first in result.first_tokens
+            ],
+            prompt_logprobs=[messages.sampled_token(token) for token in result.prompt_logprobs],
             stats=_stats(result.stats),
         )
-        if result.finish_reason is None:
+        if result.unfinished:
             response.handoff.CopyFrom(self._handoff(request, result))
         return response
 
@@ -51,9 +59,8 @@ class PrefillServicer(prefill_pb2_grpc.PrefillServiceServicer):
             Request(
                 request_id=messages.sequence_key(request.request_id, request.attempt),
                 prompt=prompt,
-                sampling=validation.sampling_params(
-                    "sampling", request.sampling, len(prompt), limits
-                ),
+                sampling=sampling_params("sampling", request.sampling, len(prompt), limits),
+                choices=validation.choices("choices", request.choices),
                 salt=validation.check_salt("tenant_salt", request.tenant_salt),
                 hand_over_after=1,
                 export=True,
@@ -74,7 +81,10 @@ class PrefillServicer(prefill_pb2_grpc.PrefillServiceServicer):
                 transfer_address=self._host.identity.transfer_address,
             ),
             choices=[
-                kv_pb2.ChoiceState(index=0, emitted=[messages.sampled_token(result.first_token)])
+                kv_pb2.ChoiceState(
+                    index=first.choice, emitted=[messages.sampled_token(first.token)]
+                )
+                for first in result.unfinished
             ],
             lease_id=request.lease_id,
             tenant_salt=request.tenant_salt,

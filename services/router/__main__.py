@@ -109,6 +109,7 @@ def _retry_limits(settings: RouterSettings) -> RetryLimits:
         prefill_attempts=settings.prefill_attempts,
         decode_attempts=settings.decode_attempts,
         ratio=settings.retry_ratio,
+        room_s=settings.room_s,
     )
 
 

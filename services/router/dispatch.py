@@ -112,15 +112,20 @@ class Dispatcher:
         return Placement(before[0] if before else None, decode)
 
     async def claim_decode(
-        self, demand: Demand, exclude: Excluded = frozenset(), fingerprint: str | None = None
+        self,
+        demand: Demand,
+        exclude: Excluded = frozenset(),
+        fingerprint: str | None = None,
+        near: WorkerId | None = None,
     ) -> Worker:
         """Claims another decode worker alone: as `turn`, but ahead of what has not begun.
 
         `fingerprint` is the KV layout of the handoff. A worker of another layout comes only
         where no live one has it; it can't use the handoff and has to be sent the tokens.
+        `near` goes before other workers if it has room now: its cache has the prompt.
         """
         score_s = queue_score(0.0, self._config.ttft_target_s, started=True)
-        wish = Wish(demand, _DECODE_ONLY, score_s, None, exclude, fingerprint)
+        wish = Wish(demand, _DECODE_ONLY, score_s, None, exclude, fingerprint, near)
         (worker,) = await Search(self._desk, wish).run()
         return worker
 

@@ -26,11 +26,21 @@ class SampledToken:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptShown:
+    """The prompt, given back."""
+
+    text: str
+    """Special tokens left out; empty unless echo was asked for."""
+    tokens: tuple[SampledToken, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Delta:
     """More output. A token's text may come in a later delta than the token."""
 
     text: str
     tokens: tuple[SampledToken, ...]
+    choice: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +49,7 @@ class TokenUsage:
 
     prompt_tokens: int
     completion_tokens: int
+    """Over all choices."""
     cached_tokens: int
     """Prompt tokens that no one had to compute."""
 
@@ -55,21 +66,34 @@ class Timings:
     total: float
     prefill_worker: WorkerId | None
     decode_worker: WorkerId | None
+    """Of choice 0."""
     prefill_attempts: int
     decode_attempts: int
+    """Of the choice that took the most."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedChoice:
+    """The end of one choice."""
+
+    index: int
+    finish_reason: FinishReason
+    stop_string: str | None
+    completion_tokens: int
+    decode_worker: WorkerId | None
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
     """The end of the output."""
 
-    finish_reason: FinishReason
-    stop_string: str | None
+    choices: tuple[CompletedChoice, ...]
+    """By index."""
     usage: TokenUsage
     timings: Timings
     request_id: RequestId
     seed: int
 
 
-Event = Delta | Completed
-"""Any number of deltas, then one `Completed`."""
+Event = PromptShown | Delta | Completed
+"""At most one `PromptShown`, then any number of deltas, then one `Completed`."""

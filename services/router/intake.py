@@ -6,14 +6,15 @@ the fleet has in common.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from baton import errors
 from baton.policy import fleet
 from services.router.ending import Ending
 from services.router.output import Output, TokenText
-from services.router.text import Message
+from services.router.sampling import TokenSequence, with_defaults
+from services.router.text import Message, SamplingDefaults
 from services.router.validation import (
     ChatPrompt,
     Generation,
@@ -35,9 +36,16 @@ class Tokenizer(Protocol):
     @property
     def has_chat_template(self) -> bool: ...
 
+    @property
+    def default_sampling(self) -> SamplingDefaults: ...
+
     def encode(self, text: str) -> list[int]: ...
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]: ...
+
+    def encode_piece(self, text: str) -> list[int]: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
 
     def detokenizer(self, prompt_ids: Sequence[int]) -> TokenText: ...
 
@@ -57,6 +65,7 @@ class ServedModel:
     limits: ModelLimits
     eos_token_ids: frozenset[int]
     has_chat_template: bool
+    default_sampling: SamplingDefaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +74,10 @@ class Accepted:
 
     generation: Generation
     ending: Ending
-    output: Output
+    outputs: tuple[Output, ...]
+    """One for each choice."""
+    prompt_text: str | None
+    """None unless the prompt is to be echoed."""
 
 
 class Intake:
@@ -97,17 +109,35 @@ class Intake:
             default_max_tokens=self._default_max_tokens,
             max_characters=self._tokenizer.max_characters(known.context_tokens),
         )
-        return ServedModel(limits, known.eos_token_ids, self._tokenizer.has_chat_template)
+        return ServedModel(
+            limits,
+            known.eos_token_ids,
+            self._tokenizer.has_chat_template,
+            self._tokenizer.default_sampling,
+        )
 
     async def accept(self, fields: RequestFields) -> Accepted:
         """Raises InvalidRequest naming the field, NotFound for another model, Unavailable."""
         model = self.model()
-        checked = check_request(fields, model.limits)
+        sampling = with_defaults(fields.sampling, model.default_sampling, model.limits)
+        checked = check_request(replace(fields, sampling=sampling), model.limits)
         prompt_ids = await self._tokenize(checked.prompt)
-        generation = check_prompt(checked, prompt_ids, model.limits)
+        bad_words = [self._ways_to_write(word) for word in checked.bad_words]
+        generation = check_prompt(checked, prompt_ids, model.limits, bad_words)
         ending = Ending.of(generation, model.eos_token_ids)
+        prompt_text = None
+        if generation.echo:
+            prompt_text = await asyncio.to_thread(self._tokenizer.decode, generation.prompt_ids)
+        outputs = tuple(self._output(generation, ending) for _ in range(generation.choices))
+        return Accepted(generation, ending, outputs, prompt_text)
+
+    def _output(self, generation: Generation, ending: Ending) -> Output:
         detokenizer = self._tokenizer.detokenizer(generation.prompt_ids)
-        return Accepted(generation, ending, Output(detokenizer, generation.stop, ending))
+        return Output(detokenizer, generation.stop, ending)
+
+    def _ways_to_write(self, word: str) -> list[TokenSequence]:
+        """The word as tokens where it begins a text or continues a word, and behind a space."""
+        return [tuple(self._tokenizer.encode_piece(text)) for text in (word, f" {word}")]
 
     async def _tokenize(self, prompt: Prompt) -> Sequence[int]:
         match prompt:

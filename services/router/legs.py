@@ -6,7 +6,7 @@ outlives its caller or stays silent for ever. Knows nothing of claims, renewals 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 
 from baton import errors
-from baton.naming import LeaseId
+from baton.naming import LeaseId, RequestId
 from baton.policy.fleet import Worker
 from baton.v1 import (
     decode_pb2,
@@ -50,14 +50,40 @@ class Handoff:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstToken:
+    """The first token of a choice."""
+
+    token: SampledToken
+    finish_reason: FinishReason | None
+    """None where the choice goes on."""
+
+
+@dataclass(frozen=True, slots=True)
 class Prefilled:
     """A computed prompt."""
 
-    first_token: SampledToken
-    finish_reason: FinishReason | None
+    first_tokens: tuple[FirstToken, ...]
+    """Of each choice, by index."""
     handoff: Handoff | None
-    """Present exactly when the output goes on."""
+    """Present exactly when a choice goes on; it has the state of all that do."""
     cached_tokens: int
+    prompt_logprobs: tuple[SampledToken, ...]
+    """Of the prompt's tokens from the second one on; empty unless asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeCall:
+    """What a decode worker is asked: to go on with one choice after `emitted`."""
+
+    request_id: RequestId
+    attempt: int
+    choice: int
+    generation: Generation
+    emitted: tuple[SampledToken, ...]
+    handoff: Handoff | None
+    """None: from the token ids."""
+    wants_prompt: bool
+    """Whether the prompt's log probabilities, if asked for, are not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +91,13 @@ class Started:
     """The sequence has its KV: it needs the handoff's lease no more."""
 
     cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prompted:
+    """The prompt's log probabilities, from its second token on."""
+
+    prompt_logprobs: tuple[SampledToken, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +114,7 @@ class Finished:
     reason: FinishReason
 
 
-DecodeEvent = Started | Tokens | Finished
+DecodeEvent = Started | Prompted | Tokens | Finished
 
 
 class Legs:
@@ -113,28 +146,23 @@ class Legs:
             prompt_token_ids=generation.prompt_ids,
             sampling=messages.sampling_message(generation),
             lease_id=lease_id,
+            choices=generation.choices,
         )
         with self._channels.use(worker.address) as channel, _failures(worker, deadline):
             stub = prefill_pb2_grpc.PrefillServiceStub(channel)
             timeout = deadline.remaining(at_most=self._prefill_timeout_s)
             answer = await stub.Prefill(request, timeout=timeout)
-        return _prefilled(answer, worker)
+        return _prefilled(answer, generation.choices, worker)
 
     async def decode(
-        self,
-        worker: Worker,
-        attempt: int,
-        generation: Generation,
-        handoff: Handoff | None,
-        emitted: Sequence[SampledToken],
-        deadline: Deadline,
+        self, worker: Worker, asked: DecodeCall, deadline: Deadline
     ) -> AsyncGenerator[DecodeEvent, None]:
-        """Has `worker` continue after `emitted`, from the handoff or else from the token ids.
+        """Has `worker` go on with a choice.
 
         The last event is `Finished`; a stream that ends without it raises Unavailable. Raises
         what `prefill` raises. Closing this generator ends the call.
         """
-        request = _decode_request(worker, attempt, generation, handoff, emitted)
+        request = _decode_request(worker, asked)
         with self._channels.use(worker.address) as channel, _failures(worker, deadline):
             stub = decode_pb2_grpc.DecodeServiceStub(channel)
             call = stub.Decode(request, timeout=deadline.remaining())
@@ -196,44 +224,55 @@ def _has_details(error: Any) -> bool:
     return "grpc-status-details-bin" in dict(error.trailing_metadata() or ())
 
 
-def _prefilled(answer: prefill_pb2.PrefillResponse, worker: Worker) -> Prefilled:
-    reason = messages.finish_reason(answer.finish_reason)
-    if not answer.HasField("first_token") or answer.HasField("handoff") == (reason is not None):
+def _prefilled(answer: prefill_pb2.PrefillResponse, choices: int, worker: Worker) -> Prefilled:
+    first_tokens = tuple(
+        FirstToken(messages.sampled_token(first.token), messages.finish_reason(first.finish_reason))
+        for first in answer.first_tokens
+    )
+    going_on = [index for index, one in enumerate(first_tokens) if one.finish_reason is None]
+    sensible = (
+        [first.choice for first in answer.first_tokens if first.HasField("token")]
+        == list(range(choices))
+        and answer.HasField("handoff") == bool(going_on)
+        and [choice.index for choice in answer.handoff.choices] == going_on
+    )
+    if not sensible:
         raise errors.InternalError(
-            f"worker {worker.worker_id} answered neither a handoff nor an end, or both"
+            f"worker {worker.worker_id} answered with choices that are neither ended nor handed "
+            "off, or both"
         )
     return Prefilled(
-        first_token=messages.sampled_token(answer.first_token),
-        finish_reason=reason,
-        handoff=None if reason is not None else Handoff(answer.handoff),
+        first_tokens=first_tokens,
+        handoff=Handoff(answer.handoff) if going_on else None,
         cached_tokens=answer.stats.cached_tokens,
+        prompt_logprobs=tuple(map(messages.sampled_token, answer.prompt_logprobs)),
     )
 
 
-def _decode_request(
-    worker: Worker,
-    attempt: int,
-    generation: Generation,
-    handoff: Handoff | None,
-    emitted: Sequence[SampledToken],
-) -> decode_pb2.DecodeRequest:
+def _decode_request(worker: Worker, asked: DecodeCall) -> decode_pb2.DecodeRequest:
+    generation = asked.generation
     request = decode_pb2.DecodeRequest(
-        request_id=generation.request_id,
-        attempt=attempt,
+        request_id=asked.request_id,
+        attempt=asked.attempt,
         incarnation=worker.incarnation,
         layout_fingerprint=worker.layout_fingerprint,
     )
-    if handoff is None:
+    if asked.handoff is None:
         prompt = request.prompt
         prompt.prompt_token_ids.extend(generation.prompt_ids)
-        prompt.emitted_token_ids.extend(token.token_id for token in emitted)
-        prompt.sampling.CopyFrom(messages.sampling_message(generation))
+        prompt.emitted_token_ids.extend(token.token_id for token in asked.emitted)
+        prompt.sampling.CopyFrom(
+            messages.sampling_message(generation, wants_prompt=asked.wants_prompt)
+        )
+        prompt.choice = asked.choice
         return request
-    request.handoff.CopyFrom(handoff.message)
-    choice = request.handoff.choices[0]
-    choice.emitted.extend(
-        sampling_pb2.SampledToken(token_id=token.token_id)
-        for token in emitted[len(choice.emitted) :]
+    handoff = request.handoff
+    handoff.CopyFrom(asked.handoff.message)
+    handoff.sampling.ClearField("prompt_logprobs")
+    del handoff.choices[:]
+    state = handoff.choices.add(index=asked.choice)
+    state.emitted.extend(
+        sampling_pb2.SampledToken(token_id=token.token_id) for token in asked.emitted
     )
     return request
 
@@ -242,6 +281,8 @@ def _decode_event(response: decode_pb2.DecodeResponse, worker: Worker) -> Decode
     match response.WhichOneof("event"):
         case "started":
             return Started(response.started.cached_tokens)
+        case "prompt":
+            return Prompted(tuple(map(messages.sampled_token, response.prompt.prompt_logprobs)))
         case "tokens":
             return Tokens(tuple(map(messages.sampled_token, response.tokens.tokens)))
         case "finished":

@@ -3,7 +3,16 @@
 from google.protobuf.duration_pb2 import Duration
 
 from baton.v1 import inference_pb2, sampling_pb2, worker_pb2
-from services.router.events import Completed, Delta, Event, FinishReason, SampledToken, Timings
+from services.router.events import (
+    Completed,
+    CompletedChoice,
+    Delta,
+    Event,
+    FinishReason,
+    PromptShown,
+    SampledToken,
+    Timings,
+)
 from services.router.intake import ServedModel
 from services.router.validation import (
     ChatPrompt,
@@ -30,21 +39,37 @@ def request_fields(message: inference_pb2.GenerateRequest) -> RequestFields:
         model=message.model,
         sampling=_sampling_fields(message.sampling),
         stop=tuple(message.stop),
+        choices=message.n,
+        echo=message.echo,
+        bad_words=tuple(message.bad_words),
+        best_of=message.best_of,
     )
 
 
 def response(event: Event) -> inference_pb2.GenerateResponse:
     """An event for the client."""
-    if isinstance(event, Delta):
-        delta = inference_pb2.GenerateDelta(
-            text=event.text, tokens=[sampled_token_message(token) for token in event.tokens]
-        )
-        return inference_pb2.GenerateResponse(delta=delta)
-    return inference_pb2.GenerateResponse(completed=_completed(event))
+    match event:
+        case Delta(text, tokens, choice):
+            delta = inference_pb2.GenerateDelta(
+                text=text, tokens=map(sampled_token_message, tokens), choice=choice
+            )
+            return inference_pb2.GenerateResponse(delta=delta)
+        case PromptShown(text, tokens):
+            prompt = inference_pb2.GeneratePrompt(
+                text=text, tokens=map(sampled_token_message, tokens)
+            )
+            return inference_pb2.GenerateResponse(prompt=prompt)
+        case Completed():
+            return inference_pb2.GenerateResponse(completed=_completed(event))
 
 
-def sampling_message(generation: Generation) -> sampling_pb2.SamplingParams:
-    """Sampling parameters for workers: everything is said, nothing left to their defaults."""
+def sampling_message(
+    generation: Generation, *, wants_prompt: bool = True
+) -> sampling_pb2.SamplingParams:
+    """Sampling parameters for workers: everything is said, nothing left to their defaults.
+
+    Where the log probabilities of the prompt aren't wanted (any more), they are not asked for.
+    """
     sampling = generation.sampling
     return sampling_pb2.SamplingParams(
         temperature=sampling.temperature,
@@ -57,6 +82,14 @@ def sampling_message(generation: Generation) -> sampling_pb2.SamplingParams:
         stop_token_ids=sampling.stop_token_ids,
         ignore_eos=sampling.ignore_eos,
         logprobs=sampling.logprobs,
+        repetition_penalty=sampling.repetition_penalty,
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        logit_bias=dict(sampling.logit_bias),
+        bad_sequences=[
+            sampling_pb2.TokenSequence(token_ids=sequence) for sequence in sampling.bad_sequences
+        ],
+        prompt_logprobs=sampling.prompt_logprobs if wants_prompt else None,
     )
 
 
@@ -108,19 +141,23 @@ def _sampling_fields(message: sampling_pb2.SamplingParams) -> SamplingFields:
         for name in _OPTIONAL_SAMPLING
     }
     return SamplingFields(
-        **optional, stop_token_ids=tuple(message.stop_token_ids), ignore_eos=message.ignore_eos
+        **optional,
+        stop_token_ids=tuple(message.stop_token_ids),
+        ignore_eos=message.ignore_eos,
+        logit_bias=tuple(sorted(message.logit_bias.items())),
+        bad_sequences=tuple(tuple(one.token_ids) for one in message.bad_sequences),
     )
 
 
 _OPTIONAL_SAMPLING = (
     "temperature", "top_k", "top_p", "min_p", "seed", "max_tokens", "min_tokens", "logprobs",
+    "repetition_penalty", "presence_penalty", "frequency_penalty", "prompt_logprobs",
 )  # fmt: skip
 
 
 def _completed(event: Completed) -> inference_pb2.GenerateCompleted:
     return inference_pb2.GenerateCompleted(
-        finish_reason=finish_reason_message(event.finish_reason),
-        stop_string=event.stop_string,
+        choices=map(_completed_choice, event.choices),
         usage=inference_pb2.Usage(
             prompt_tokens=event.usage.prompt_tokens,
             completion_tokens=event.usage.completion_tokens,
@@ -129,6 +166,16 @@ def _completed(event: Completed) -> inference_pb2.GenerateCompleted:
         timings=_timings(event.timings),
         request_id=event.request_id,
         seed=event.seed,
+    )
+
+
+def _completed_choice(choice: CompletedChoice) -> inference_pb2.CompletedChoice:
+    return inference_pb2.CompletedChoice(
+        index=choice.index,
+        finish_reason=finish_reason_message(choice.finish_reason),
+        stop_string=choice.stop_string,
+        completion_tokens=choice.completion_tokens,
+        decode_worker=choice.decode_worker or "",
     )
 
 
@@ -156,6 +203,7 @@ def duration(seconds: float) -> Duration:
 
 def model_response(model: ServedModel) -> inference_pb2.GetModelResponse:
     """The model as clients are told of it."""
+    defaults = model.default_sampling
     limits = worker_pb2.ModelLimits(
         name=model.limits.name,
         vocab_size=model.limits.vocab_size,
@@ -166,4 +214,11 @@ def model_response(model: ServedModel) -> inference_pb2.GetModelResponse:
         model=limits,
         has_chat_template=model.has_chat_template,
         default_max_tokens=model.limits.default_max_tokens,
+        default_sampling=sampling_pb2.SamplingParams(
+            temperature=defaults.temperature,
+            top_k=defaults.top_k,
+            top_p=defaults.top_p,
+            min_p=defaults.min_p,
+            repetition_penalty=defaults.repetition_penalty,
+        ),
     )

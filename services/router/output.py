@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from services.router.ending import Ending
-from services.router.events import Delta, SampledToken
+from services.router.events import SampledToken
 from services.router.text import StopMatcher
 
 
@@ -21,7 +21,7 @@ class TokenText(Protocol):
 
 
 class Output:
-    """One request's output so far. Not thread-safe."""
+    """One choice's text so far. Not thread-safe."""
 
     def __init__(self, detokenizer: TokenText, stops: Sequence[str], ending: Ending) -> None:
         self._detokenizer = detokenizer
@@ -36,10 +36,9 @@ class Output:
         """The stop string that ended the output; None while none did."""
         return self._matcher.matched
 
-    def push(self, tokens: Sequence[SampledToken]) -> Delta:
-        """Takes the tokens of a step; the text is what can be shown by now."""
-        text = "".join([self._text_of(token) for token in tokens])
-        return Delta(text, tuple(tokens))
+    def push(self, tokens: Sequence[SampledToken]) -> str:
+        """Takes the tokens of a step; returns what can be shown by now."""
+        return "".join([self._text_of(token) for token in tokens])
 
     def finish(self) -> str:
         """The rest of the text, once no token will come."""

@@ -60,6 +60,13 @@ class SamplingFields:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """(token id, bias), by token id."""
+    bad_sequences: tuple[tuple[int, ...], ...] = ()
+    prompt_logprobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,10 @@ class RequestFields:
     model: str = ""
     sampling: SamplingFields = field(default_factory=SamplingFields)
     stop: tuple[str, ...] = ()
+    choices: int = 0
+    echo: bool = False
+    bad_words: tuple[str, ...] = ()
+    best_of: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +99,14 @@ class Sampling:
     ignore_eos: bool
     logprobs: int | None
     """How many of the most probable tokens to report; None: no log probabilities at all."""
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    bad_sequences: tuple[tuple[int, ...], ...] = ()
+    """Those of `bad_words` are among them in a `Generation`."""
+    prompt_logprobs: int | None = None
+    """As `logprobs`, for the prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +118,9 @@ class CheckedRequest:
     sampling: Sampling
     max_tokens: int | None
     stop: tuple[str, ...]
+    choices: int
+    echo: bool
+    bad_words: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +132,5 @@ class Generation:
     sampling: Sampling
     max_tokens: int
     stop: tuple[str, ...]
+    choices: int = 1
+    echo: bool = False

@@ -27,6 +27,8 @@ class RetryLimits:
     """Longest pause after the first failure; doubles with every further one."""
     cap_s: float = 1.0
     """Longest pause."""
+    room_s: float = 60.0
+    """How long a choice waits for a decode worker while none of its request runs."""
 
 
 class Retries:

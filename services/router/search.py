@@ -12,7 +12,7 @@ calls to workers.
 import asyncio
 import contextlib
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from baton.errors import BatonError, Exhausted, Unavailable
 from baton.naming import Incarnation, WorkerId, new_id
@@ -64,6 +64,8 @@ class Wish:
     exclude: Excluded
     fingerprint: str | None = None
     """KV layout to prefer; another one comes only where no worker has it."""
+    near: WorkerId | None = None
+    """Worker to prefer among those with room."""
 
 
 class Search:
@@ -179,7 +181,7 @@ class Search:
     def _first_plans(self, workers: tuple[Worker, ...]) -> tuple[Plan, ...]:
         for roles in self._wish.ways:
             if found := plans(self._wish.demand, roles, workers):
-                return found
+                return tuple(_nearest_first(plan, self._wish.near) for plan in found)
         return ()
 
     async def _wait_for_fleet(self) -> None:
@@ -208,6 +210,17 @@ class Search:
             raise Exhausted(
                 f"no worker is large enough for {tokens} tokens", reason="NO_WORKER_FITS"
             )
+
+
+def _nearest_first(plan: Plan, near: WorkerId | None) -> Plan:
+    if near is None:
+        return plan
+    return tuple(
+        replace(
+            choice, workers=tuple(sorted(choice.workers, key=lambda one: one.worker_id != near))
+        )
+        for choice in plan
+    )
 
 
 def _room(plan: Plan) -> Room:

@@ -33,6 +33,11 @@ class RouterSettings(FleetSettings):
     )
     prefill_attempts: int = Field(4, ge=1, description="most prefill workers tried for a request")
     decode_attempts: int = Field(6, ge=1, description="most decode workers tried for a request")
+    room_s: float = Field(
+        60.0,
+        gt=0,
+        description="longest wait of a choice for a decode worker while none of its request runs",
+    )
     retry_ratio: float = Field(
         0.2, ge=0, description="retries before the first token for each request, in the long run"
     )

@@ -7,17 +7,17 @@ Two steps, since tokenizing comes between them:
     generation = check_prompt(checked, ids, limits)  lengths: prompt, max_tokens, min_tokens
 
 Checks come in a fixed order (request_id, model, input, sampling in the order of its fields,
-stop; then the prompt's length, max_tokens, min_tokens), so that the same bad request always
+stop, n, best_of, bad_words; then the prompt's length, max_tokens, min_tokens, prompt_logprobs,
+bad_words' tokens), so that the same bad request always
 gets the same answer. Errors name the field by its path in `baton.v1.GenerateRequest`.
 
 Knows no protobuf types, no tokenizer and no worker: plain values in, frozen dataclasses out
-(`services.router.request`).
+(`services.router.request`). The rules for sampling parameters are `services.router.sampling`.
 """
 
-import math
 import re
-import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 
 from baton import naming
 from baton.errors import InvalidRequest, NotFound
@@ -32,6 +32,13 @@ from services.router.request import (
     SamplingFields,
     TextPrompt,
     TokenPrompt,
+)
+from services.router.sampling import (
+    MAX_BAD_SEQUENCE_TOKENS,
+    MAX_BAD_SEQUENCES,
+    TokenSequence,
+    check_sampling,
+    check_vocabulary,
 )
 
 __all__ = [
@@ -50,14 +57,14 @@ __all__ = [
     "prompt_field",
 ]
 
-MAX_TEMPERATURE = 100.0
-MAX_LOGPROBS = 20
 MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 256
-MAX_STOP_TOKEN_IDS = 64
+MAX_CHOICES = 16
+MAX_BAD_WORDS = 32
+MAX_BAD_WORD_CHARACTERS = 128
+MAX_PROMPT_LOGPROBS = 1_000_000
+"""Log probabilities of one prompt: they come in one message, of 16 MiB at most."""
 MAX_ROLE_CHARACTERS = 64
-MAX_SEED = (1 << 64) - 1
-_DRAWN_SEED_BITS = 53
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]+")
 
 
@@ -74,22 +81,39 @@ def check_request(fields: RequestFields, limits: ModelLimits) -> CheckedRequest:
             field="model",
         )
     prompt = _prompt(fields.prompt, limits)
-    sampling = _sampling(fields.sampling, limits)
-    _check_stops(fields.stop)
-    return CheckedRequest(request_id, prompt, sampling, fields.sampling.max_tokens, fields.stop)
+    sampling = check_sampling(fields.sampling, limits)
+    _check_strings("stop", fields.stop, MAX_STOPS, MAX_STOP_CHARACTERS)
+    choices = _choices(fields)
+    _check_strings("bad_words", fields.bad_words, MAX_BAD_WORDS, MAX_BAD_WORD_CHARACTERS)
+    return CheckedRequest(
+        request_id=request_id,
+        prompt=prompt,
+        sampling=sampling,
+        max_tokens=fields.sampling.max_tokens,
+        stop=fields.stop,
+        choices=choices,
+        echo=fields.echo,
+        bad_words=fields.bad_words,
+    )
 
 
 def check_prompt(
-    checked: CheckedRequest, prompt_ids: Sequence[int], limits: ModelLimits
+    checked: CheckedRequest,
+    prompt_ids: Sequence[int],
+    limits: ModelLimits,
+    bad_words: Sequence[Sequence[TokenSequence]] = (),
 ) -> Generation:
-    """Checks that prompt and output fit the context, and settles max_tokens.
+    """Checks that prompt and output fit the context, settles max_tokens, and makes bad words
+    bad sequences; `bad_words` are the ways to write each as tokens.
 
-    Raises InvalidRequest naming the prompt's field, sampling.max_tokens or sampling.min_tokens.
+    Raises InvalidRequest naming the prompt's field, sampling.max_tokens, sampling.min_tokens,
+    sampling.prompt_logprobs or bad_words.
     """
     count, context = len(prompt_ids), limits.context_tokens
     name = prompt_field(checked.prompt)
     if count == 0:
         raise InvalidRequest(name, "no tokens are left of it once it is tokenized")
+    _check_known(name, prompt_ids, limits)
     room = context - count
     if room < 1:
         raise InvalidRequest(
@@ -111,9 +135,57 @@ def check_prompt(
             "sampling.min_tokens",
             f"{checked.sampling.min_tokens} is more than max_tokens, which is {max_tokens}",
         )
+    _check_prompt_logprobs(checked.sampling.prompt_logprobs, count)
     return Generation(
-        checked.request_id, tuple(prompt_ids), checked.sampling, max_tokens, checked.stop
+        request_id=checked.request_id,
+        prompt_ids=tuple(prompt_ids),
+        sampling=_with_bad_words(checked, bad_words, limits),
+        max_tokens=max_tokens,
+        stop=checked.stop,
+        choices=checked.choices,
+        echo=checked.echo,
     )
+
+
+def _check_prompt_logprobs(logprobs: int | None, prompt_tokens: int) -> None:
+    if logprobs is not None and prompt_tokens * (logprobs + 1) > MAX_PROMPT_LOGPROBS:
+        raise InvalidRequest(
+            "sampling.prompt_logprobs",
+            f"{logprobs} at each of {prompt_tokens} tokens of prompt, and the tokens' own, are "
+            f"more than {MAX_PROMPT_LOGPROBS} in all",
+        )
+
+
+def _check_known(name: str, ids: Sequence[int], limits: ModelLimits) -> None:
+    """A tokenizer may have tokens that were added without making the model larger."""
+    if (highest := max(ids)) >= limits.vocab_size:
+        raise InvalidRequest(
+            name,
+            f"is written with the token {highest}, which the tokenizer has and the model has not: "
+            f"its tokens go from 0 to {limits.vocab_size - 1}",
+        )
+
+
+def _with_bad_words(
+    checked: CheckedRequest, bad_words: Sequence[Sequence[TokenSequence]], limits: ModelLimits
+) -> Sampling:
+    for index, ways in enumerate(bad_words):
+        for way in ways:
+            if not 1 <= len(way) <= MAX_BAD_SEQUENCE_TOKENS:
+                raise InvalidRequest(
+                    f"bad_words[{index}]",
+                    f"is {len(way)} tokens, not 1 to {MAX_BAD_SEQUENCE_TOKENS}",
+                )
+            _check_known(f"bad_words[{index}]", way, limits)
+    of_words = (way for ways in bad_words for way in ways)
+    every = tuple(dict.fromkeys([*checked.sampling.bad_sequences, *of_words]))
+    if len(every) > MAX_BAD_SEQUENCES:
+        raise InvalidRequest(
+            "bad_words",
+            f"with sampling.bad_sequences they are {len(every)} token sequences, more than "
+            f"{MAX_BAD_SEQUENCES}",
+        )
+    return replace(checked.sampling, bad_sequences=every)
 
 
 def prompt_field(prompt: Prompt) -> str:
@@ -200,89 +272,33 @@ def _check_ids(ids: tuple[int, ...], limits: ModelLimits) -> None:
             f"{len(ids)} tokens are too long a prompt: the context has {limits.context_tokens} "
             "tokens, and at least one must be left for the output",
         )
-    _check_vocabulary("token_ids.ids", ids, limits)
+    check_vocabulary("token_ids.ids", ids, limits)
 
 
-def _check_vocabulary(name: str, ids: tuple[int, ...], limits: ModelLimits) -> None:
-    if min(ids) >= 0 and max(ids) < limits.vocab_size:
-        return
-    for index, token_id in enumerate(ids):
-        if not 0 <= token_id < limits.vocab_size:
+def _check_strings(name: str, strings: tuple[str, ...], most: int, most_characters: int) -> None:
+    if len(strings) > most:
+        raise InvalidRequest(name, f"{len(strings)} strings are more than {most}")
+    for index, string in enumerate(strings):
+        if not string:
+            raise InvalidRequest(f"{name}[{index}]", "is empty")
+        if len(string) > most_characters:
             raise InvalidRequest(
-                f"{name}[{index}]",
-                f"{token_id} is no token id: they go from 0 to {limits.vocab_size - 1}",
+                f"{name}[{index}]", f"{len(string)} characters are more than {most_characters}"
             )
+        _check_unicode(f"{name}[{index}]", string)
 
 
-def _sampling(given: SamplingFields, limits: ModelLimits) -> Sampling:
-    temperature = _number("temperature", given.temperature, 1.0, MAX_TEMPERATURE)
-    top_k = _whole("top_k", given.top_k, 0, limits.vocab_size)
-    top_p = _number("top_p", given.top_p, 1.0, 1.0)
-    if top_p == 0.0:
-        raise InvalidRequest("sampling.top_p", "0 keeps no token: it must be above 0")
-    min_p = _number("min_p", given.min_p, 0.0, 1.0)
-    seed = secrets.randbits(_DRAWN_SEED_BITS) if given.seed is None else given.seed
-    _whole("seed", seed, 0, MAX_SEED)
-    if given.max_tokens is not None and given.max_tokens < 1:
-        raise InvalidRequest("sampling.max_tokens", f"{given.max_tokens} is less than 1")
-    min_tokens = _whole("min_tokens", given.min_tokens, 0, None)
-    if given.max_tokens is not None and min_tokens > given.max_tokens:
+def _choices(fields: RequestFields) -> int:
+    if not 0 <= fields.choices <= MAX_CHOICES:
+        raise InvalidRequest("n", f"{fields.choices} is not between 1 and {MAX_CHOICES}")
+    choices = fields.choices or 1
+    if fields.best_of > choices:
         raise InvalidRequest(
-            "sampling.min_tokens",
-            f"{min_tokens} is more than max_tokens, which is {given.max_tokens}",
+            "best_of",
+            f"{fields.best_of} is more than n, which is {choices}: drawing more choices than "
+            "are returned is not supported",
         )
-    if len(given.stop_token_ids) > MAX_STOP_TOKEN_IDS:
-        raise InvalidRequest(
-            "sampling.stop_token_ids",
-            f"{len(given.stop_token_ids)} ids are more than {MAX_STOP_TOKEN_IDS}",
-        )
-    if given.stop_token_ids:
-        _check_vocabulary("sampling.stop_token_ids", given.stop_token_ids, limits)
-    if given.logprobs is not None:
-        _whole("logprobs", given.logprobs, 0, MAX_LOGPROBS)
-    return Sampling(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        seed=seed,
-        min_tokens=min_tokens,
-        stop_token_ids=given.stop_token_ids,
-        ignore_eos=given.ignore_eos,
-        logprobs=given.logprobs,
-    )
-
-
-def _number(name: str, value: float | None, default: float, most: float) -> float:
-    if value is None:
-        return default
-    if not math.isfinite(value):
-        raise InvalidRequest(f"sampling.{name}", f"{value} is not a finite number")
-    if not 0.0 <= value <= most:
-        raise InvalidRequest(f"sampling.{name}", f"{value:g} is not between 0 and {most:g}")
-    return value
-
-
-def _whole(name: str, value: int | None, least: int, most: int | None) -> int:
-    if value is None:
-        return least
-    if value < least or (most is not None and value > most):
-        limit = f"between {least} and {most}" if most is not None else f"at least {least}"
-        raise InvalidRequest(f"sampling.{name}", f"{value} is not {limit}")
-    return value
-
-
-def _check_stops(stops: tuple[str, ...]) -> None:
-    if len(stops) > MAX_STOPS:
-        raise InvalidRequest("stop", f"{len(stops)} stop strings are more than {MAX_STOPS}")
-    for index, stop in enumerate(stops):
-        if not stop:
-            raise InvalidRequest(f"stop[{index}]", "is empty")
-        if len(stop) > MAX_STOP_CHARACTERS:
-            raise InvalidRequest(
-                f"stop[{index}]", f"{len(stop)} characters are more than {MAX_STOP_CHARACTERS}"
-            )
-        _check_unicode(f"stop[{index}]", stop)
+    return choices
 
 
 def _shown(name: str) -> str:

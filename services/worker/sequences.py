@@ -63,10 +63,16 @@ class Sequences:
 
     @asynccontextmanager
     async def open(
-        self, run: Run, request: Request, available: Collection[BlobName], lease_id: LeaseId
+        self,
+        run: Run,
+        request: Request,
+        available: Collection[BlobName],
+        lease_id: LeaseId,
+        source_address: str = "",
     ) -> AsyncIterator[StartedSequence]:
         """The sequence of `request`, started, with what could be had of `available`.
 
+        `source_address` is that of another host's transfer service that holds them, if any.
         Raises LostRace with reason NO_ROOM where the engine has no room for it now,
         InvalidRequest where it never can have.
         """
@@ -75,7 +81,7 @@ class Sequences:
         try:
             admission = await self._admit(request, available)
             run.admitted()
-            fetched = await self._fetch(admission, lease_id)
+            fetched = await self._fetch(admission, lease_id, source_address)
             names = frozenset(block.name for block in fetched.blobs)
             cached = await self._port.start_sequence(key, names)
             yield StartedSequence(stream, fetched, cached)
@@ -90,14 +96,17 @@ class Sequences:
         except RequestError as error:
             raise InvalidRequest(error.field, str(error)) from error
 
-    async def _fetch(self, admission: Admission, lease_id: LeaseId) -> Fetched:
+    async def _fetch(self, admission: Admission, lease_id: LeaseId, source_address: str) -> Fetched:
         wanted = admission.missing
         if not wanted:
             return Fetched((), (), 0, 0.0)
         began = time.monotonic()
         views = {block.name: self._port.block_view(block) for block in wanted}
         filled = await self._transfer.fetch(
-            [IncomingBlob(name, view) for name, view in views.items()], lease_id, self._fetch_s
+            [IncomingBlob(name, view) for name, view in views.items()],
+            lease_id,
+            self._fetch_s,
+            source_address=source_address,
         )
         size = sum(views[name].nbytes for name in filled)
         blobs = tuple(block for block in wanted if block.name in filled)

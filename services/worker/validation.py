@@ -2,19 +2,17 @@
 
 Routers check first; this is for callers that don't. Reads wire messages, answers engine values;
 fields are named by their path in the message. Nothing that fails here reaches the engine.
+Sampling parameters are checked in `sampling`.
 """
 
-import math
 from collections.abc import Sequence
 
 from baton.errors import InvalidRequest, LayoutMismatch, LostRace
 from baton.naming import MAX_REQUEST_ID_CHARACTERS, NAME_BYTES, Incarnation
-from baton.v1 import kv_pb2, sampling_pb2
-from engine.types import Limits, SamplingParams
+from baton.v1 import kv_pb2
+from engine.types import Limits
 
-MAX_TEMPERATURE = 100.0
-MAX_STOP_TOKENS = 64
-MAX_LOGPROBS = 20
+MAX_CHOICES = 128
 MAX_SALT_BYTES = 64
 MAX_LEASE_ID_CHARACTERS = 128
 
@@ -75,37 +73,11 @@ def prompt_ids(path: str, ids: Sequence[int], limits: Limits) -> tuple[int, ...]
     return token_ids(path, ids, limits)
 
 
-def sampling_params(
-    path: str, message: sampling_pb2.SamplingParams, prompt_tokens: int, limits: Limits
-) -> SamplingParams:
-    """The sampling parameters for a prompt of `prompt_tokens`."""
-    for name in ("seed", "max_tokens"):
-        if not message.HasField(name):
-            raise InvalidRequest(f"{path}.{name}", "must be set")
-    room = limits.context_tokens - prompt_tokens
-    max_tokens = _within(f"{path}.max_tokens", message.max_tokens, 1, room)
-    if len(message.stop_token_ids) > MAX_STOP_TOKENS:
-        raise InvalidRequest(f"{path}.stop_token_ids", f"at most {MAX_STOP_TOKENS}")
-    stops = token_ids(f"{path}.stop_token_ids", message.stop_token_ids, limits)
-    top_p = _number(f"{path}.top_p", message.top_p, 1.0) if message.HasField("top_p") else 1.0
-    if top_p == 0.0:
-        raise InvalidRequest(f"{path}.top_p", "must be above 0")
-    return SamplingParams(
-        temperature=_number(f"{path}.temperature", message.temperature, MAX_TEMPERATURE)
-        if message.HasField("temperature")
-        else 1.0,
-        top_k=_within(f"{path}.top_k", message.top_k, 0, limits.vocab_size),
-        top_p=top_p,
-        min_p=_number(f"{path}.min_p", message.min_p, 1.0),
-        seed=message.seed,
-        max_tokens=max_tokens,
-        min_tokens=_within(f"{path}.min_tokens", message.min_tokens, 0, max_tokens),
-        stop_token_ids=frozenset(stops),
-        ignore_eos=message.ignore_eos,
-        logprobs=_within(f"{path}.logprobs", message.logprobs, 0, MAX_LOGPROBS)
-        if message.HasField("logprobs")
-        else None,
-    )
+def choices(path: str, count: int) -> int:
+    """How many choices to draw a first token for; 0 is one."""
+    if count > MAX_CHOICES:
+        raise InvalidRequest(path, f"must be at most {MAX_CHOICES}, not {count}")
+    return count or 1
 
 
 def emitted_ids(path: str, ids: Sequence[int], max_tokens: int, limits: Limits) -> tuple[int, ...]:
@@ -120,15 +92,3 @@ def check_manifest(path: str, manifest: kv_pb2.Manifest) -> None:
     for index, blob in enumerate(manifest.blobs):
         if len(blob.name) != NAME_BYTES:
             raise InvalidRequest(f"{path}.blobs[{index}].name", f"must have {NAME_BYTES} bytes")
-
-
-def _within(path: str, value: int, low: int, high: int) -> int:
-    if not low <= value <= high:
-        raise InvalidRequest(path, f"must be {low} to {high}, not {value}")
-    return value
-
-
-def _number(path: str, value: float, high: float) -> float:
-    if not math.isfinite(value) or not 0.0 <= value <= high:
-        raise InvalidRequest(path, f"must be 0 to {high:g}, not {value}")
-    return value

@@ -91,7 +91,7 @@ async def test_a_handoff_whose_kv_is_gone_is_recomputed(cluster, reference):
         await legs.release(handoff)
         for index, blob in enumerate(handoff.manifest.blobs):
             blob.name = index.to_bytes(16, "little")
-        tokens = [response.first_token.token_id, *await tokens_of(legs.decode(handoff))]
+        tokens = [response.first_tokens[0].token.token_id, *await tokens_of(legs.decode(handoff))]
     assert tokens == expected
 
 

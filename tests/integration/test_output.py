@@ -230,7 +230,7 @@ async def test_a_corrupted_blob_is_never_attended_to(cluster, reference):
         assert corrupted > 0
         tokens = await tokens_of(legs.decode(response.handoff))
         await legs.release(response.handoff)
-    assert [response.first_token.token_id, *tokens] == expected
+    assert [response.first_tokens[0].token.token_id, *tokens] == expected
     assert cluster.transfer_status().corrupt_blobs > before
 
 

@@ -9,7 +9,14 @@ from baton.naming import BlobName
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.loader import LoadedModel
-from engine.types import BlockRef, FinishReason, Request, SampledToken, SamplingParams
+from engine.types import (
+    BlockRef,
+    FinishReason,
+    FirstToken,
+    Request,
+    SampledToken,
+    SamplingParams,
+)
 from tests.support.fake_model import FakeModel, fake_config
 
 MAX_STEPS = 10_000
@@ -58,6 +65,8 @@ class Result:
     exports: list[BlockRef] = field(default_factory=list)
     reason: FinishReason | None = None
     computed: list[int] = field(default_factory=list)
+    first_tokens: list[FirstToken] = field(default_factory=list)
+    prompt_logprobs: list[SampledToken] = field(default_factory=list)
 
     @property
     def tokens(self) -> list[int]:
@@ -84,6 +93,8 @@ def drive(
             result.sampled += output.tokens
             result.exports += output.exports
             result.computed.append(output.computed_tokens)
+            result.first_tokens += output.first_tokens
+            result.prompt_logprobs += output.prompt_logprobs
             result.reason = output.finish_reason
             publish(output.exports)
     raise AssertionError("the engine does not come to an end")

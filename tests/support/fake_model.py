@@ -25,6 +25,8 @@ class FakeModel:
         self.vocab_size = vocab_size
         self.kernels = FakeKernels()
         self.fail_next = False
+        self.most_rows = 0
+        """Most rows of logits that were made at once."""
 
     def kv_groups(self) -> tuple[KVGroup, ...]:
         return tuple(
@@ -32,22 +34,31 @@ class FakeModel:
             for layer, window in enumerate(self.windows)
         )
 
-    def forward(self, batch: ForwardBatch, kv: Sequence[Tensor]) -> Tensor:
+    def hidden(self, batch: ForwardBatch, kv: Sequence[Tensor]) -> Tensor:
         if self.fail_next:
             raise RuntimeError("the model failed")
         for group, pool in zip(batch.groups, kv, strict=True):
             pool[group.slot_blocks, 0, 0, group.slot_offsets, 0, 0] = batch.token_ids.to(pool.dtype)
             pool[group.slot_blocks, 0, 1, group.slot_offsets, 0, 0] = batch.positions.to(pool.dtype)
-        rows = []
-        for row in batch.logits_rows.tolist():
-            sequence = next(i for i, end in enumerate(batch.query_starts[1:]) if row < end)
-            position = int(batch.positions[row])
-            seen = [
-                self._seen(group, pool, sequence, position, window)
-                for group, pool, window in zip(batch.groups, kv, self.windows, strict=True)
-            ]
-            rows.append(self.logits(seen))
-        return torch.stack(rows) if rows else torch.empty(0, self.vocab_size)
+        self._step = batch, kv
+        return torch.arange(len(batch.token_ids))  # what a row sees is read when it is wanted
+
+    def logits(self, x: Tensor) -> Tensor:
+        self.most_rows = max(self.most_rows, len(x))
+        return torch.stack([self._logits(self._state(self._row(row))) for row in x.tolist()])
+
+    def _row(self, row: int) -> list[list[int]]:
+        batch, kv = self._step
+        sequence = next(i for i, end in enumerate(batch.query_starts[1:]) if row < end)
+        position = int(batch.positions[row])
+        return [
+            self._seen(group, pool, sequence, position, window)
+            for group, pool, window in zip(batch.groups, kv, self.windows, strict=True)
+        ]
+
+    def _logits(self, state: int) -> Tensor:
+        ids = torch.arange(self.vocab_size, dtype=torch.int64)
+        return ((ids * 7919 + state) * 104_729 % MODULUS).float() / MODULUS * 4
 
     def _seen(
         self, group: GroupBatch, pool: Tensor, sequence: int, position: int, window: int | None
@@ -62,20 +73,23 @@ class FakeModel:
             tokens.append(int(token))
         return tokens
 
-    def logits(self, seen: Sequence[Sequence[int]]) -> Tensor:
+    def _state(self, seen: Sequence[Sequence[int]]) -> int:
         state = 1
         for tokens in seen:
             for token in tokens:
                 state = (state * 131 + token + 7) % MODULUS
-        ids = torch.arange(self.vocab_size, dtype=torch.int64)
-        return ((ids * 7919 + state) * 104_729 % MODULUS).float() / MODULUS * 4
+        return state
+
+    def logits_after(self, tokens: Sequence[int]) -> Tensor:
+        """What a right engine draws from after `tokens`, [vocab]."""
+        seen = [tokens if window is None else tokens[-window:] for window in self.windows]
+        return self._logits(self._state(seen))
 
     def greedy(self, tokens: Sequence[int], count: int) -> list[int]:
         """What a right engine puts out after `tokens`."""
         tokens = list(tokens)
         for _ in range(count):
-            seen = [tokens if window is None else tokens[-window:] for window in self.windows]
-            tokens.append(int(self.logits(seen).argmax()))
+            tokens.append(int(self.logits_after(tokens).argmax()))
         return tokens[-count:]
 
 

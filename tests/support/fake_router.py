@@ -15,17 +15,23 @@ Answer = inference_pb2.GenerateResponse
 Script = Callable[[inference_pb2.GenerateRequest], Iterator[Answer]]
 
 
-def delta(text: str, *tokens: sampling_pb2.SampledToken | int) -> Answer:
+def delta(text: str, *tokens: sampling_pb2.SampledToken | int, choice: int = 0) -> Answer:
     """A delta with tokens, or token ids."""
     sampled = [sampling_pb2.SampledToken(token_id=t) if isinstance(t, int) else t for t in tokens]
-    return Answer(delta=inference_pb2.GenerateDelta(text=text, tokens=sampled))
+    return Answer(delta=inference_pb2.GenerateDelta(text=text, tokens=sampled, choice=choice))
 
 
-def completed(request: inference_pb2.GenerateRequest, **fields) -> Answer:
-    """A completion that echoes the request's id and seed."""
+def ended(index: int = 0, **fields) -> inference_pb2.CompletedChoice:
+    """The end of a choice, by an end token unless told otherwise."""
+    known = {"finish_reason": sampling_pb2.FINISH_REASON_STOP, "completion_tokens": 2}
+    return inference_pb2.CompletedChoice(index=index, **(known | fields))
+
+
+def completed(request: inference_pb2.GenerateRequest, *choices, **fields) -> Answer:
+    """A completion that echoes the request's id and seed; of one choice unless told otherwise."""
     half = duration_pb2.Duration(nanos=500_000_000)
     known = {
-        "finish_reason": sampling_pb2.FINISH_REASON_STOP,
+        "choices": choices or (ended(),),
         "usage": inference_pb2.Usage(prompt_tokens=5, completion_tokens=2, cached_tokens=1),
         "timings": inference_pb2.Timings(
             queue=half, total=duration_pb2.Duration(seconds=2), prefill_worker="prefill-0"
@@ -81,7 +87,10 @@ class FakeRouter(inference_pb2_grpc.InferenceServiceServicer):
             name="tiny", vocab_size=300, context_tokens=512, eos_token_ids=[1, 2]
         )
         return inference_pb2.GetModelResponse(
-            model=limits, has_chat_template=True, default_max_tokens=64
+            model=limits,
+            has_chat_template=True,
+            default_max_tokens=64,
+            default_sampling=sampling_pb2.SamplingParams(temperature=0.5, top_k=4),
         )
 
     def GetFleet(self, request, context):

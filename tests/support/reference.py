@@ -15,13 +15,14 @@ class Reference:
         self.engine = Engine.load(model, EngineConfig(dtype=dtype, threads=1, **config))
         self._ids = itertools.count()
 
-    def generate(self, prompt, **sampling) -> list[int]:
-        """The tokens that follow `prompt`, an end token included."""
+    def generate(self, prompt, *, choice: int = 0, **sampling) -> list[int]:
+        """The tokens that follow `prompt` in a choice, an end token included."""
         request_id = f"reference-{next(self._ids)}"
         stops = frozenset(sampling.pop("stop_token_ids", ()))
         parameters = SamplingParams(**({"temperature": 0.0} | sampling), stop_token_ids=stops)
         salt = request_id.encode()  # so that nothing is ever found in the cache
-        self.engine.admit(Request(request_id, tuple(prompt), parameters, salt=salt))
+        request = Request(request_id, tuple(prompt), parameters, choice=choice, salt=salt)
+        self.engine.admit(request)
         self.engine.start(request_id, ())
         tokens = []
         while self.engine.has_work:

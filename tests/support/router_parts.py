@@ -5,6 +5,7 @@ of their awaits is a window in which a test can stop time (`Windows`).
 """
 
 import asyncio
+from collections import defaultdict
 from contextlib import aclosing
 
 from baton import errors
@@ -13,13 +14,22 @@ from baton.policy.fleet import ModelLimits, Role, Usage, Worker
 from services.common.background import Background
 from services.router.deadline import Deadline
 from services.router.dispatch import Placement
-from services.router.events import Completed, FinishReason, SampledToken
+from services.router.events import Completed, Delta, FinishReason, SampledToken
 from services.router.generation import Generator
 from services.router.intake import Intake
 from services.router.leases import LeaseKeeper
-from services.router.legs import Finished, Handoff, Prefilled, Started, Tokens
+from services.router.legs import (
+    Finished,
+    FirstToken,
+    Handoff,
+    Prefilled,
+    Prompted,
+    Started,
+    Tokens,
+)
 from services.router.register import Register
 from services.router.retry import Retries, RetryLimits
+from services.router.text import SamplingDefaults
 from services.router.validation import RequestFields, SamplingFields, TextPrompt
 
 EOS = 0
@@ -65,9 +75,15 @@ class Letters:
     """A tokenizer whose token ids are code points."""
 
     has_chat_template = True
+    default_sampling = SamplingDefaults()
 
     def encode(self, text):
         return [ord(character) for character in text]
+
+    encode_piece = encode
+
+    def decode(self, ids):
+        return "".join(map(chr, ids))
 
     def encode_chat(self, messages):
         return self.encode("".join(f"{role}:{content};" for role, content in messages))
@@ -123,7 +139,9 @@ class FakeDispatcher:
         self.held = {}
         self.queued = set()
         self.demands = []
-        self.excluded = []
+        self.near = []
+        self.full = False
+        """Whether no one gets room besides those whose turn it was."""
 
     async def turn(self, demand, *, waited_s, exclude):
         assert waited_s >= 0
@@ -132,15 +150,24 @@ class FakeDispatcher:
         await self._wait(demand, "turn")
         return Placement(prefill, decode)
 
-    async def claim_decode(self, demand, exclude, fingerprint):
+    async def claim_decode(self, demand, exclude, fingerprint, near):
         assert fingerprint in (None, "layout-a")
+        assert (fingerprint is None) or (near is None)
+        self.near.append(near)
+        if self.full:
+            self.queued.add(demand.request_id)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.queued.discard(demand.request_id)
         chosen = self._claim(demand, self.decode, exclude)
         await self._wait(demand, "claim_decode")
         return chosen
 
     async def release(self, request_id, worker_id=None):
         if worker_id is None:
-            await self.windows.at("release")
+            in_background = asyncio.current_task().get_name().startswith("release ")
+            await self.windows.at("background release" if in_background else "release")
         held = self.held.get(request_id, set())
         kept = {claim for claim in held if worker_id is not None and claim[0] != worker_id}
         self.held[request_id] = kept
@@ -163,22 +190,26 @@ class FakeDispatcher:
 
 
 class FakeLegs:
-    """Workers that all compute the same output, and fail where they are told to.
+    """Workers that all compute the same outputs, one for each choice, and fail where told to.
 
     `prefill_faults` and `decode_faults` hold one entry for each call, None for a good one; a
     decode fault is (number of tokens to send first, error), the error None for a stream that
-    just ends.
+    just ends. `choice_faults` holds such entries for the calls of a choice.
     """
 
-    def __init__(self, windows, output, *, step=1):
+    def __init__(self, windows, outputs, *, step=1):
         self.windows = windows
-        self.output = [ord(character) for character in output]
+        self.outputs = [[ord(character) for character in output] for output in outputs]
         self.step = step
         self.prefill_faults = []
         self.decode_faults = []
+        self.choice_faults = {}
         self.prefill_calls = []
         self.decode_calls = []
+        self.calls = []
         self.open_calls = 0
+        self.gates = {}
+        """Events that a choice's tokens wait for."""
 
     async def prefill(self, worker, attempt, generation, lease_id, deadline):
         fault = self.prefill_faults.pop(0) if self.prefill_faults else None
@@ -190,27 +221,40 @@ class FakeLegs:
                 raise fault
         finally:
             self.open_calls -= 1
-        end = self._end(generation, 1)
-        handoff = None if end else Handoff(f"handoff of {lease_id}")
-        return Prefilled(self._token(0, generation), end, handoff, cached_tokens=3)
+        firsts = tuple(
+            FirstToken(self._token(output[0], 0, generation), self._end(output, generation, 1))
+            for output in self.outputs[: generation.choices]
+        )
+        goes_on = any(first.finish_reason is None for first in firsts)
+        handoff = Handoff(f"handoff of {lease_id}") if goes_on else None
+        return Prefilled(firsts, handoff, 3, self._prompt(generation))
 
-    async def decode(self, worker, attempt, generation, handoff, emitted, deadline):
-        fault = self.decode_faults.pop(0) if self.decode_faults else None
-        self.decode_calls.append((worker.worker_id, attempt, handoff, list(emitted)))
-        done, sent = len(emitted), 0
+    async def decode(self, worker, asked, deadline):
+        faults = self.choice_faults.get(asked.choice) or self.decode_faults
+        fault = faults.pop(0) if faults else None
+        self.decode_calls.append(
+            (worker.worker_id, asked.attempt, asked.handoff, list(asked.emitted))
+        )
+        self.calls.append(asked)
+        output, generation = self.outputs[asked.choice], asked.generation
+        done, sent = len(asked.emitted), 0
         self.open_calls += 1
         try:
             await self.windows.at("decode")
             if fault and fault[0] < 0:
                 raise fault[1]
             yield Started(cached_tokens=4)
-            while (end := self._end(generation, done)) is None:
+            if asked.wants_prompt and generation.sampling.prompt_logprobs is not None:
+                yield Prompted(self._prompt(generation))
+            while (end := self._end(output, generation, done)) is None:
                 await self.windows.at("token")
+                if (gate := self.gates.get(asked.choice)) is not None:
+                    await gate.wait()
                 if fault and sent >= fault[0]:
                     raise fault[1] or errors.Unavailable("the stream ended")
                 more = []
-                while len(more) < self.step and self._end(generation, done) is None:
-                    more.append(self._token(done, generation))
+                while len(more) < self.step and self._end(output, generation, done) is None:
+                    more.append(self._token(output[done], done, generation))
                     done += 1
                 sent += len(more)
                 yield Tokens(tuple(more))
@@ -221,14 +265,19 @@ class FakeLegs:
         finally:
             self.open_calls -= 1
 
-    def _token(self, index, generation):
-        if generation.sampling.logprobs is None:
-            return SampledToken(self.output[index])
-        return SampledToken(self.output[index], -0.5 - index, ((self.output[index], -0.5),))
+    def _prompt(self, generation):
+        if generation.sampling.prompt_logprobs is None:
+            return ()
+        return tuple(SampledToken(token_id, -0.25) for token_id in generation.prompt_ids[1:])
 
-    def _end(self, generation, done):
+    def _token(self, token_id, index, generation):
+        if generation.sampling.logprobs is None:
+            return SampledToken(token_id)
+        return SampledToken(token_id, -0.5 - index, ((token_id, -0.5),))
+
+    def _end(self, output, generation, done):
         ends = {EOS, *generation.sampling.stop_token_ids}
-        if done and done > generation.sampling.min_tokens and self.output[done - 1] in ends:
+        if done and done > generation.sampling.min_tokens and output[done - 1] in ends:
             return FinishReason.STOP
         return FinishReason.LENGTH if done == generation.max_tokens else None
 
@@ -258,11 +307,11 @@ class FakeTransfer:
 class RouterParts:
     """A Generator and all that it is made of."""
 
-    def __init__(self, output="hello\0", *, stop_at=None, step=1, most=8, limits=None, **fleet):
+    def __init__(self, *outputs, stop_at=None, step=1, most=8, limits=None, **fleet):
         self.windows = Windows(stop_at)
         self.fleet = FakeFleet()
         self.dispatcher = FakeDispatcher(self.windows, **fleet)
-        self.legs = FakeLegs(self.windows, output, step=step)
+        self.legs = FakeLegs(self.windows, outputs or ["hello\0"], step=step)
         self.transfer = FakeTransfer(Windows())
         self.background = Background(1.0)
         self.leases = LeaseKeeper(self.transfer, self.background, ttl_s=6.0)
@@ -289,17 +338,24 @@ class RouterParts:
         return self.generator.generate(fields or request(), deadline or Deadline())
 
     async def run(self, fields=None, deadline=None):
-        """(text, token ids, completed): all of one request."""
-        texts, ids, completed = [], [], None
+        """(text, token ids, completed): all of a request of one choice."""
+        choices, completed = await self.run_choices(fields, deadline)
+        [(text, ids)] = choices
+        return text, ids, completed
+
+    async def run_choices(self, fields=None, deadline=None):
+        """([(text, token ids) of each choice], completed): all of one request."""
+        texts, ids, completed = defaultdict(str), defaultdict(list), None
         async with aclosing(self.events(fields, deadline)) as events:
             async for event in events:
                 assert completed is None, "an event after the last"
                 if isinstance(event, Completed):
                     completed = event
-                else:
-                    texts.append(event.text)
-                    ids += [token.token_id for token in event.tokens]
-        return "".join(texts), ids, completed
+                elif isinstance(event, Delta):
+                    texts[event.choice] += event.text
+                    ids[event.choice] += [token.token_id for token in event.tokens]
+        count = len(completed.choices)
+        return [(texts[index], ids[index]) for index in range(count)], completed
 
     async def check_all_given_back(self):
         """Within a second nothing is held any more, and nothing runs."""
@@ -315,8 +371,15 @@ class RouterParts:
         assert self.register.running == 0
 
 
-def request(text="prompt", *, stop=(), request_id="", **sampling):
+def request(text="prompt", *, stop=(), request_id="", n=0, echo=False, bad_words=(), **sampling):
     """A request's fields."""
     return RequestFields(
-        TextPrompt(text), request_id, "", SamplingFields(**sampling), stop=tuple(stop)
+        TextPrompt(text),
+        request_id,
+        "",
+        SamplingFields(**sampling),
+        stop=tuple(stop),
+        choices=n,
+        echo=echo,
+        bad_words=tuple(bad_words),
     )

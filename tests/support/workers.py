@@ -20,6 +20,7 @@ from baton.policy.fleet import Role
 from baton.v1 import (
     decode_pb2,
     decode_pb2_grpc,
+    kv_pb2,
     prefill_pb2,
     prefill_pb2_grpc,
     sampling_pb2,
@@ -28,13 +29,14 @@ from baton.v1 import (
     worker_pb2,
     worker_pb2_grpc,
 )
-from engine import Engine, EngineConfig
+from engine import Engine, EngineConfig, Request
 from services.common import rpc
 from services.decode.service import make_servicer as make_decode_servicer
 from services.decode.settings import DecodeSettings
 from services.prefill.service import make_servicer as make_prefill_servicer
 from services.prefill.settings import PrefillSettings
 from services.worker.assembly import engine_config, make_host
+from services.worker.sampling import sampling_params
 from services.worker.status import WorkerServicer
 
 BLOCK = 4
@@ -184,7 +186,9 @@ def sampling(**values) -> sampling_pb2.SamplingParams:
     )
 
 
-def prefill_request(prompt, *, attempt=0, request_id=None, **values) -> prefill_pb2.PrefillRequest:
+def prefill_request(
+    prompt, *, attempt=0, request_id=None, choices=0, **values
+) -> prefill_pb2.PrefillRequest:
     number = next(_numbers)
     return prefill_pb2.PrefillRequest(
         request_id=request_id or f"request-{number}",
@@ -192,7 +196,24 @@ def prefill_request(prompt, *, attempt=0, request_id=None, **values) -> prefill_
         prompt_token_ids=prompt,
         sampling=sampling(**values),
         lease_id=f"lease-{number}",
+        choices=choices,
     )
+
+
+def first_of(response: prefill_pb2.PrefillResponse) -> sampling_pb2.SampledToken:
+    """The first token of the one choice of a request."""
+    (first,) = response.first_tokens
+    assert first.choice == 0
+    return first.token
+
+
+def handoff_of(handoff: kv_pb2.Handoff, place: int) -> kv_pb2.Handoff:
+    """The handoff with one of its choices alone, as a router sends it."""
+    alone = kv_pb2.Handoff.FromString(handoff.SerializeToString())
+    del alone.choices[:]
+    alone.choices.append(handoff.choices[place])
+    alone.request_id = f"{handoff.request_id}-{handoff.choices[place].index}"
+    return alone
 
 
 def decode_request(handoff, *, attempt=None) -> decode_pb2.DecodeRequest:
@@ -203,12 +224,15 @@ def decode_request(handoff, *, attempt=None) -> decode_pb2.DecodeRequest:
     )
 
 
-def prompt_request(prompt, *, emitted=(), request_id=None, attempt=0, **values):
+def prompt_request(prompt, *, emitted=(), request_id=None, attempt=0, choice=0, **values):
     return decode_pb2.DecodeRequest(
         request_id=request_id or f"request-{next(_numbers)}",
         attempt=attempt,
         prompt=decode_pb2.Prompt(
-            prompt_token_ids=prompt, emitted_token_ids=emitted, sampling=sampling(**values)
+            prompt_token_ids=prompt,
+            emitted_token_ids=emitted,
+            sampling=sampling(**values),
+            choice=choice,
         ),
     )
 
@@ -218,6 +242,7 @@ class Stream:
 
     def __init__(self) -> None:
         self.started: decode_pb2.DecodeStarted | None = None
+        self.prompt: list[sampling_pb2.SampledToken] | None = None
         self.tokens: list[sampling_pb2.SampledToken] = []
         self.finished: decode_pb2.DecodeFinished | None = None
 
@@ -234,6 +259,11 @@ async def whole(call) -> Stream:
             case "started":
                 assert stream.started is None
                 stream.started = event.started
+            case "prompt":
+                assert stream.started is not None
+                assert stream.prompt is None
+                assert not stream.tokens
+                stream.prompt = list(event.prompt.prompt_logprobs)
             case "tokens":
                 assert stream.started is not None
                 assert stream.finished is None
@@ -258,14 +288,11 @@ async def failure_of(call):
     raise AssertionError("the call did not fail")
 
 
-def own_output(engine: Engine, prompt, **values) -> list[int]:
+def own_output(engine: Engine, prompt, *, choice=0, **values) -> list[int]:
     """What one engine, alone, generates."""
-    from engine import Request, SamplingParams
-
-    given = {"temperature": 0.0, "seed": 11, "max_tokens": 10, "ignore_eos": True} | values
-    given["stop_token_ids"] = frozenset(given.get("stop_token_ids", ()))
     key = f"own-{next(_numbers)}"
-    engine.admit(Request(key, tuple(prompt), SamplingParams(**given)))
+    params = sampling_params("sampling", sampling(**values), len(prompt), engine.limits)
+    engine.admit(Request(key, tuple(prompt), params, choice=choice))
     engine.start(key)
     ids: list[int] = []
     while engine.has_work:

@@ -11,7 +11,7 @@ import pytest
 from baton import errors, events
 from baton.client import AsyncClient, Client, Message
 from baton.v1 import inference_pb2, sampling_pb2
-from tests.support.fake_router import FakeRouter, completed, delta, two_tokens
+from tests.support.fake_router import FakeRouter, completed, delta, ended, two_tokens
 
 SOON = 5.0
 
@@ -40,8 +40,7 @@ def test_events_in_order_and_typed():
     assert seen[0] == events.Delta("Hello", (events.Token(7),))
     assert seen[1] == events.Delta(" sea", (events.Token(8),))
     assert seen[2] == events.Completed(
-        finish_reason=events.FinishReason.STOP,
-        stop_string=None,
+        choices=(events.CompletedChoice(0, events.FinishReason.STOP, None, 2, ""),),
         usage=events.Usage(5, 2, 1),
         timings=events.Timings(0.5, 0.0, 0.0, None, 2.0, "prefill-0", "", 0, 0),
         request_id="r-1",
@@ -75,9 +74,7 @@ def test_logprobs_and_stop_string():
         token = sampling_pb2.SampledToken(token_id=3, logprob=-0.25, top_logprobs=top)
         yield delta("x", token)
         yield completed(
-            request,
-            stop_string="END",
-            finish_reason=sampling_pb2.FINISH_REASON_LENGTH,
+            request, ended(stop_string="END", finish_reason=sampling_pb2.FINISH_REASON_LENGTH)
         )
 
     with FakeRouter(script) as router, Client(router.address) as client:
@@ -85,6 +82,46 @@ def test_logprobs_and_stop_string():
     assert first.tokens == (events.Token(3, -0.25, (events.TokenLogprob(3, -0.25),)),)
     assert last.stop_string == "END"
     assert last.finish_reason is events.FinishReason.LENGTH
+
+
+def two_choices(request):
+    prompt = inference_pb2.GeneratePrompt(text="hi", tokens=[sampling_pb2.SampledToken(token_id=5)])
+    yield inference_pb2.GenerateResponse(prompt=prompt)
+    yield delta("a", 1, choice=1)
+    yield delta("b", 2)
+    yield delta("c", 3, choice=1)
+    length = sampling_pb2.FINISH_REASON_LENGTH
+    yield completed(
+        request, ended(stop_string="x"), ended(1, finish_reason=length, decode_worker="d")
+    )
+
+
+def test_choices_and_the_echoed_prompt():
+    with FakeRouter(two_choices) as router, Client(router.address) as client:
+        seen = list(client.generate("hi", n=2, echo=True))
+        whole = client.complete("hi", n=2, echo=True)
+    assert seen[0] == events.PromptEcho("hi", (events.Token(5),)) == whole.prompt
+    assert [event.choice for event in seen[1:-1]] == [1, 0, 1]
+    assert seen[-1].choices[1] == events.CompletedChoice(1, "length", None, 2, "d")
+    assert (seen[-1].finish_reason, seen[-1].stop_string) == ("stop", "x")
+    assert [choice.text for choice in whole.choices] == ["b", "ac"]
+    assert [choice.token_ids for choice in whole.choices] == [(2,), (1, 3)]
+    assert [choice.finish_reason for choice in whole.choices] == ["stop", "length"]
+    assert [choice.stop_string for choice in whole.choices] == ["x", None]
+    assert (whole.text, whole.token_ids, whole.finish_reason) == ("b", (2,), "stop")
+    assert (router.requests[0].n, router.requests[0].echo) == (2, True)
+
+
+def test_a_completion_without_choices_is_an_error():
+    def script(request):
+        yield completed(request, choices=())
+
+    with (
+        FakeRouter(script) as router,
+        Client(router.address) as client,
+        pytest.raises(errors.InternalError, match="without a choice"),
+    ):
+        client.complete("hi")
 
 
 def test_an_event_kind_of_a_newer_router_is_skipped():
@@ -206,7 +243,10 @@ def test_one_client_serves_many_threads():
 def test_model_and_fleet():
     with FakeRouter() as router, Client(router.address) as client:
         router.fleet.queue.waiting = 3
-        assert client.model() == events.Model("tiny", 300, 512, frozenset({1, 2}), True, 64)
+        recommended = events.DefaultSampling(temperature=0.5, top_k=4)
+        assert client.model() == events.Model(
+            "tiny", 300, 512, frozenset({1, 2}), True, 64, recommended
+        )
         assert client.fleet(check_integrity=True).queue.waiting == 3
         client.fleet()
         assert router.checked == [True, False]

@@ -39,6 +39,27 @@ def test_everything_given_arrives():
     assert (request.request_id, request.model) == ("r", "m")
 
 
+def test_what_shapes_the_output_arrives():
+    request = to_request(
+        "hi",
+        {
+            "n": 3, "best_of": 4, "echo": True, "bad_words": "no", "logit_bias": {7: -5, 8: 0.5},
+            "bad_sequences": [[1, 2], (3,)], "prompt_logprobs": 0, "repetition_penalty": 1.5,
+            "presence_penalty": -0.5, "frequency_penalty": 2,
+        },
+    )  # fmt: skip
+    sampling = request.sampling
+    assert (request.n, request.best_of, request.echo) == (3, 4, True)
+    assert list(request.bad_words) == ["no"]
+    assert dict(sampling.logit_bias) == {7: -5.0, 8: 0.5}
+    assert [list(one.token_ids) for one in sampling.bad_sequences] == [[1, 2], [3]]
+    assert sampling.HasField("prompt_logprobs")
+    penalties = (
+        sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty,
+    )  # fmt: skip
+    assert penalties == (1.5, -0.5, 2.0)
+
+
 def test_prompts():
     assert list(to_request([1, 2], {}).token_ids.ids) == [1, 2]
     assert list(to_request(np.array([1, 2]), {}).token_ids.ids) == [1, 2]
@@ -74,6 +95,19 @@ def test_one_stop_string_needs_no_list():
         ("hi", {"stop": 7}, "stop"),
         ("hi", {"stop_token_ids": [1, None]}, "stop_token_ids[1]"),
         ("hi", {"request_id": 7}, "request_id"),
+        ("hi", {"n": "2"}, "n"),
+        ("hi", {"best_of": 2.0}, "best_of"),
+        ("hi", {"echo": 1}, "echo"),
+        ("hi", {"bad_words": ["a", 7]}, "bad_words[1]"),
+        ("hi", {"bad_words": 7}, "bad_words"),
+        ("hi", {"logit_bias": [7]}, "logit_bias"),
+        ("hi", {"logit_bias": {"7": 1.0}}, "logit_bias['7']"),
+        ("hi", {"logit_bias": {7: "much"}}, "logit_bias[7]"),
+        ("hi", {"bad_sequences": [1]}, "bad_sequences[0]"),
+        ("hi", {"bad_sequences": [None]}, "bad_sequences[0]"),
+        ("hi", {"bad_sequences": [[1, "2"]]}, "bad_sequences[0][1]"),
+        ("hi", {"repetition_penalty": "1"}, "repetition_penalty"),
+        ("hi", {"prompt_logprobs": True}, "prompt_logprobs"),
         ("hi", {"max_new_tokens": 7}, "max_new_tokens"),
     ],
 )
@@ -96,6 +130,13 @@ def test_wrong_types_name_the_argument(prompt, options, argument):
         ("hi", {"seed": 2**64}, "sampling.seed"),
         ("hi", {"stop_token_ids": [-5]}, "sampling.stop_token_ids[0]"),
         ("hi", {"stop": ["a", "\ud800"]}, "stop[1]"),
+        ("hi", {"n": 0}, "n"),
+        ("hi", {"n": -1}, "n"),
+        ("hi", {"best_of": -1}, "best_of"),
+        ("hi", {"bad_words": ["\ud800"]}, "bad_words[0]"),
+        ("hi", {"logit_bias": {-1: 1.0}}, "sampling.logit_bias[-1]"),
+        ("hi", {"bad_sequences": [[1], [-1]]}, "sampling.bad_sequences[1].token_ids[0]"),
+        ("hi", {"prompt_logprobs": -1}, "sampling.prompt_logprobs"),
     ],
 )
 def test_what_the_wire_cannot_carry_names_the_field(prompt, options, field):

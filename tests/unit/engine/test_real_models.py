@@ -4,6 +4,7 @@ The reference is the simplest run: alone, the prompt in one step, nothing cached
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -163,6 +164,31 @@ def test_two_computations_of_one_prompt_export_equal_tokens_kv(make_engine: Make
         ours = torch.frombuffer(bytearray(data), dtype=torch.float32)
         theirs = torch.frombuffer(bytearray(chunked[name]), dtype=torch.float32)
         assert torch.allclose(ours, theirs, atol=1e-4)
+
+
+@pytest.mark.parametrize("chunk", [11, 512])
+def test_prompt_logprobs_are_those_that_a_token_there_would_be_drawn_with(
+    make_engine: MakeEngine, chunk: int
+) -> None:
+    prompt = prompt_of(33)
+    engine = make_engine(max_step_tokens=chunk)
+    run(engine, Request("before", prompt, GREEDY))
+    params = replace(GREEDY, prompt_logprobs=20)
+    result = run(engine, Request("r", prompt, params))
+    assert_same(result, run(make_engine(), Request("r", prompt, GREEDY)))
+    reported = result.prompt_logprobs
+    assert [token.token_id for token in reported] == list(prompt[1:])
+    for place in (1, 2, 8, 9, 24, 32):
+        drawn = run(make_engine(), Request("part", prompt[:place], replace(GREEDY, max_tokens=1)))
+        ours, theirs = dict(reported[place - 1].top), dict(drawn.sampled[0].top)
+        common = ours.keys() & theirs.keys()
+        assert len(common) >= 19
+        assert all(ours[id_] == pytest.approx(theirs[id_], abs=1e-4) for id_ in common)
+        own = prompt[place]
+        assert reported[place - 1].logprob == pytest.approx(theirs.get(own, -99.0), abs=1e-4) or (
+            own not in theirs and reported[place - 1].logprob <= min(theirs.values()) + 1e-4
+        )
+    assert_idle(engine)
 
 
 def test_the_context_limit_of_a_real_model(make_engine: MakeEngine) -> None:

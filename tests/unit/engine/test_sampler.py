@@ -1,47 +1,15 @@
 """Sampling against a plain reference that sorts everything, and at the edges."""
 
-import math
-from collections.abc import Sequence
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.noise import Purpose, uniform
-from engine.sampler import SampleRow, leading, sample
+from engine.sampler import SampleRow, leading, report, sample
 from engine.types import SamplingParams
+from tests.support.sampling import draws, kept
 
 torch.set_num_threads(1)
-
-
-def reference_kept(logits: Sequence[float], params: SamplingParams) -> list[int]:
-    """The tokens that the filters keep, in the ranking's order."""
-    ranking = sorted(range(len(logits)), key=lambda i: (-logits[i], i))
-    top = logits[ranking[0]]
-    weights = [math.exp((logits[i] - top) / params.temperature) for i in ranking]
-    kept = min(params.top_k or len(logits), len(logits))
-    whole, total, nucleus = sum(weights[:kept]), 0.0, kept
-    if params.top_p < 1:
-        for count, weight in enumerate(weights[:kept], start=1):
-            total += weight
-            if total >= params.top_p * whole:
-                nucleus = count
-                break
-    above = sum(weight >= params.min_p for weight in weights) if params.min_p else kept
-    return ranking[: max(1, min(kept, nucleus, above))]
-
-
-def reference_bounds(
-    logits: Sequence[float], params: SamplingParams, token: int
-) -> tuple[float, float]:
-    """Between which numbers in [0, 1] the noise draws `token`."""
-    kept = sorted(reference_kept(logits, params))
-    top = max(logits)
-    weights = [math.exp((logits[i] - top) / params.temperature) for i in kept]
-    place = kept.index(token)
-    whole = sum(weights)
-    return sum(weights[:place]) / whole, sum(weights[: place + 1]) / whole
 
 
 # Steps of 1/8 make ties common and every comparison of logits exact.
@@ -57,39 +25,14 @@ some_params = st.builds(
 )
 
 
-def near_a_filter_edge(logits: Sequence[float], params: SamplingParams) -> bool:
-    """Whether rounding may decide how many tokens the filters keep."""
-    nudged = [
-        (params.top_p * (1 + e), params.min_p * (1 + e)) for e in (-1e-5, 1e-5) if params.top_p < 1
-    ] or [(1.0, params.min_p * (1 + e)) for e in (-1e-5, 1e-5)]
-    sizes = {
-        len(
-            reference_kept(
-                logits,
-                SamplingParams(
-                    temperature=params.temperature, top_k=params.top_k, top_p=top_p, min_p=min_p
-                ),
-            )
-        )
-        for top_p, min_p in nudged
-    }
-    return len(sizes) > 1 and params.min_p != 1.0
-
-
 @settings(max_examples=300, deadline=None)
 @given(some_logits, some_params, st.integers(0, 3), st.integers(0, 99))
 def test_draws_what_the_reference_draws(
     logits: list[float], params: SamplingParams, choice: int, position: int
 ) -> None:
     row = SampleRow(params, choice, position)
-    token = sample(torch.tensor([logits]), [row])[0].token_id
-    if near_a_filter_edge(logits, params):
-        return
-    kept = reference_kept(logits, params)
-    assert token in kept
-    low, high = reference_bounds(logits, params, token)
-    noise = uniform(params.seed, choice, position, Purpose.SAMPLE)
-    assert low - 1e-5 <= noise <= high + 1e-5
+    token = sample(torch.tensor([logits]), [row])[0][0].token_id
+    assert draws(token, logits, params, choice, output=[-1] * position)
 
 
 @settings(max_examples=100, deadline=None)
@@ -115,7 +58,7 @@ def test_greedy_takes_the_lowest_id_of_a_tie() -> None:
     logits[0, [41_234, 7, 49_999]] = 3.0
     logits[1, 30_000:] = 1.0
     rows = [SampleRow(SamplingParams(temperature=0), 0, 0) for _ in range(3)]
-    assert [token.token_id for token in sample(logits, rows)] == [7, 30_000, 0]
+    assert [token.token_id for (token,) in sample(logits, rows)] == [7, 30_000, 0]
 
 
 def test_top_k_one_is_greedy_with_ties_too() -> None:
@@ -123,7 +66,7 @@ def test_top_k_one_is_greedy_with_ties_too() -> None:
     logits[0, [400, 77, 900]] = 2.0
     for seed in range(50):
         row = SampleRow(SamplingParams(top_k=1, seed=seed), 0, 0)
-        assert sample(logits, [row])[0].token_id == 77
+        assert sample(logits, [row])[0][0].token_id == 77
 
 
 @pytest.mark.parametrize("top_p", [0.3, 0.9, 0.99, 0.9999])
@@ -133,14 +76,15 @@ def test_nucleus_of_a_large_vocabulary(top_p: float, scale: float) -> None:
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(20_000, generator=generator) * scale
     params = SamplingParams(top_p=top_p)
-    kept = set(reference_kept(logits.tolist(), params))
+    whole = set(kept(logits.tolist(), params))
     drawn = {
-        sample(logits[None], [SampleRow(params, 0, position)])[0].token_id for position in range(60)
+        sample(logits[None], [SampleRow(params, 0, position)])[0][0].token_id
+        for position in range(60)
     }
     slack = 20 if scale < 0.1 else 1  # rounding of a nearly flat distribution's sums
-    allowed = set(sorted(range(20_000), key=lambda i: (-logits[i].item(), i))[: len(kept) + slack])
+    allowed = set(sorted(range(20_000), key=lambda i: (-logits[i].item(), i))[: len(whole) + slack])
     assert drawn <= allowed
-    assert len(drawn) > 1 or len(kept) < 5
+    assert len(drawn) > 1 or len(whole) < 5
 
 
 def test_frequencies_follow_the_probabilities() -> None:
@@ -149,7 +93,7 @@ def test_frequencies_follow_the_probabilities() -> None:
     counts = [0] * 4
     for position in range(4_000):
         row = SampleRow(SamplingParams(seed=9), 0, position)
-        counts[sample(logits, [row])[0].token_id] += 1
+        counts[sample(logits, [row])[0][0].token_id] += 1
     for count, probability in zip(counts, probabilities.tolist(), strict=True):
         assert abs(count / 4_000 - probability) < 0.04
 
@@ -166,13 +110,13 @@ def test_frequencies_follow_the_probabilities() -> None:
 )
 def test_extreme_parameters_leave_the_most_probable_token(params: SamplingParams) -> None:
     logits = torch.randn(1, 5_000, generator=torch.Generator().manual_seed(2)) * 20
-    assert sample(logits, [SampleRow(params, 0, 0)])[0].token_id == int(logits.argmax())
+    assert sample(logits, [SampleRow(params, 0, 0)])[0][0].token_id == int(logits.argmax())
 
 
 def test_temperature_100_still_draws_from_everything() -> None:
     logits = torch.tensor([[10.0, 0.0, -10.0]])
     rows = [SampleRow(SamplingParams(temperature=100, top_k=9), 0, i) for i in range(200)]
-    drawn = [sample(logits, [row])[0].token_id for row in rows]
+    drawn = [sample(logits, [row])[0][0].token_id for row in rows]
     assert {0, 1, 2} == set(drawn)
 
 
@@ -181,7 +125,7 @@ def test_masked_tokens_are_never_drawn_and_log_probabilities_stay_the_models() -
     for params in (SamplingParams(temperature=0, logprobs=2), SamplingParams(logprobs=2)):
         for position in range(30):
             row = SampleRow(params, 0, position, frozenset({0}))
-            token = sample(logits, [row])[0]
+            token = sample(logits, [row])[0][0]
             assert token.token_id != 0
             expected = torch.log_softmax(logits[0], 0)
             assert token.logprob == pytest.approx(float(expected[token.token_id]))
@@ -192,20 +136,20 @@ def test_log_probabilities_ignore_temperature_and_filters() -> None:
     logits = torch.randn(1, 300, generator=torch.Generator().manual_seed(3))
     expected = torch.log_softmax(logits[0], 0)
     params = SamplingParams(temperature=0.3, top_k=2, logprobs=20)
-    token = sample(logits, [SampleRow(params, 0, 0)])[0]
+    token = sample(logits, [SampleRow(params, 0, 0)])[0][0]
     assert token.logprob == pytest.approx(float(expected[token.token_id]))
     assert len(token.top) == 20
     assert [p for _, p in token.top] == pytest.approx(sorted(expected.tolist())[::-1][:20])
 
 
 def test_logprobs_zero_reports_the_sampled_token_alone() -> None:
-    token = sample(torch.randn(1, 9), [SampleRow(SamplingParams(logprobs=0), 0, 0)])[0]
+    token = sample(torch.randn(1, 9), [SampleRow(SamplingParams(logprobs=0), 0, 0)])[0][0]
     assert token.logprob is not None
     assert token.top == ()
 
 
 def test_logprobs_beyond_the_vocabulary_report_all_of_it() -> None:
-    token = sample(torch.randn(1, 3), [SampleRow(SamplingParams(logprobs=20), 0, 0)])[0]
+    token = sample(torch.randn(1, 3), [SampleRow(SamplingParams(logprobs=20), 0, 0)])[0][0]
     assert sorted(id_ for id_, _ in token.top) == [0, 1, 2]
 
 
@@ -214,7 +158,7 @@ def test_choices_of_one_seed_differ_and_repeat() -> None:
 
     def text(choice: int) -> list[int]:
         return [
-            sample(logits, [SampleRow(SamplingParams(seed=4), choice, position)])[0].token_id
+            sample(logits, [SampleRow(SamplingParams(seed=4), choice, position)])[0][0].token_id
             for position in range(8)
         ]
 
@@ -228,3 +172,26 @@ def test_logits_are_left_as_they_are() -> None:
     before = logits.clone()
     sample(logits, [SampleRow(SamplingParams(top_p=0.5, logprobs=3), 0, 0, frozenset({1}))])
     assert torch.equal(logits, before)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 6, 20])
+def test_report_gives_each_row_its_own_token_and_the_leading_ones(count: int) -> None:
+    generator = torch.Generator().manual_seed(2)
+    logits = torch.randint(-3, 3, (40, 6), generator=generator).float()
+    logits[20:] = torch.randn(20, 6, generator=generator)
+    tokens = [row % 6 for row in range(40)]
+    reported = report(logits, tokens, count)
+    for row, token in enumerate(reported):
+        logprobs = torch.log_softmax(logits[row], dim=-1)
+        ids = leading(logits[row], count).tolist()
+        assert (token.token_id, [id_ for id_, _ in token.top]) == (tokens[row], ids)
+        assert token.logprob == pytest.approx(float(logprobs[tokens[row]]))
+        assert [value for _, value in token.top] == pytest.approx(logprobs[ids].tolist())
+
+
+def test_several_choices_of_a_row_are_those_of_rows_of_their_own() -> None:
+    logits = torch.randn(1, 500, generator=torch.Generator().manual_seed(3))
+    for params in (SamplingParams(seed=4, top_p=0.9, logprobs=2), SamplingParams(temperature=0)):
+        (together,) = sample(logits, [SampleRow(params, 2, 5, choices=7)])
+        alone = [sample(logits, [SampleRow(params, 2 + i, 5)])[0][0] for i in range(7)]
+        assert together == alone

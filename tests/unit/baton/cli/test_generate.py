@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from baton import __version__, errors
 from baton.cli import app
-from baton.v1 import sampling_pb2
-from tests.support.fake_router import FakeRouter, completed, delta
+from baton.v1 import inference_pb2, sampling_pb2
+from tests.support.fake_router import Answer, FakeRouter, completed, delta, ended
 
 SOON = 20.0
 COMMAND = [sys.executable, "-P", "-m", "baton.cli"]
@@ -61,6 +61,61 @@ def test_options_reach_the_router():
     assert request.model == "tiny"
 
 
+def test_more_options_reach_the_router():
+    with FakeRouter() as router:
+        done = run(
+            router, "Once", "--n=1", "--best-of=2", "--echo", "--repetition-penalty=1.5",
+            "--presence-penalty=-0.5", "--frequency-penalty=0.25", "--bad-word=no",
+            "--bad-word=no way", "--logit-bias=7=-5", "--logit-bias=8=0.5", "--prompt-logprobs=0",
+        )  # fmt: skip
+    assert done.exit_code == 0
+    (request,) = router.requests
+    sampling = request.sampling
+    assert (request.n, request.best_of, request.echo) == (1, 2, True)
+    assert sampling.repetition_penalty == 1.5
+    assert (sampling.presence_penalty, sampling.frequency_penalty) == (-0.5, 0.25)
+    assert list(request.bad_words) == ["no", "no way"]
+    assert dict(sampling.logit_bias) == {7: -5.0, 8: 0.5}
+    assert sampling.HasField("prompt_logprobs")
+
+
+@pytest.mark.parametrize("value", ["7", "7=", "=1", "a=1", "7=b"])
+def test_a_bias_that_is_none(value):
+    with FakeRouter() as router:
+        done = run(router, "Once", f"--logit-bias={value}")
+    assert done.exit_code == 2
+    assert "ID=BIAS" in done.output
+    assert router.requests == []
+
+
+def test_choices_are_printed_one_after_another():
+    def script(request):
+        if request.echo:
+            yield Answer(prompt=inference_pb2.GeneratePrompt(text="Once"))
+        yield delta(" b", 1, choice=1)
+        yield delta(" a", 2)
+        yield delta("d", 3, choice=1)
+        yield completed(request, ended(), ended(1))
+
+    with FakeRouter(script) as router:
+        assert run(router, "Once", "--n=2").output == "[0]  a\n[1]  bd\n"
+        assert run(router, "Once", "--n=2", "--echo").output == "[0] Once a\n[1] Once bd\n"
+        lines = run(router, "Once", "--n=2", "--echo", "--json").output.splitlines()
+    shown = [json.loads(line) for line in lines]
+    assert [one["event"] for one in shown] == ["prompt", "delta", "delta", "delta", "completed"]
+    assert [one["choice"] for one in shown[1:-1]] == [1, 0, 1]
+
+
+def test_the_echo_comes_before_the_text():
+    def script(request):
+        yield Answer(prompt=inference_pb2.GeneratePrompt(text="Once"))
+        yield delta(" upon", 2)
+        yield completed(request)
+
+    with FakeRouter(script) as router:
+        assert run(router, "Once", "--echo").output == "Once upon\n"
+
+
 def test_stdin_and_chat():
     with FakeRouter() as router:
         assert run(router, "-", input="Grüße\nvom Meer").exit_code == 0
@@ -85,9 +140,14 @@ def test_json_is_one_event_a_line():
     first, last = (json.loads(line) for line in done.output.splitlines())
     top = [{"id": 3, "logprob": -0.5}]
     token = {"id": 3, "logprob": -0.5, "top": top}
-    assert first == {"event": "delta", "text": "ü", "tokens": [token]}
+    assert first == {"event": "delta", "text": "ü", "tokens": [token], "choice": 0}
     assert last["event"] == "completed"
-    assert last["finish_reason"] == "stop"
+    assert last["choices"] == [
+        {
+            "index": 0, "finish_reason": "stop", "stop_string": None, "completion_tokens": 2,
+            "decode_worker": "",
+        }
+    ]  # fmt: skip
     assert last["usage"] == {"prompt_tokens": 5, "completion_tokens": 2, "cached_tokens": 1}
     assert last["timings"]["queue"] == 0.5
     assert last["seed"] == 4

@@ -126,7 +126,7 @@ def test_starting_is_told_apart_from_not_running(tmp_path, monkeypatch):
 
 def test_wire_json_of_every_kind_of_field():
     response = inference_pb2.GenerateResponse()
-    assert to_json(response) == {"delta": None, "completed": None}
+    assert to_json(response) == {"delta": None, "completed": None, "prompt": None}
     timings = inference_pb2.Timings(queue=duration_pb2.Duration(seconds=1, nanos=500_000_000))
     found = to_json(timings)
     assert found["queue"] == 1.5

@@ -10,10 +10,13 @@ import grpc
 import pytest
 
 from baton.errors import DeadlineExceeded, InvalidRequest, LayoutMismatch, LostRace
+from baton.policy.fleet import Role
 from baton.v1 import decode_pb2, decode_pb2_grpc, kv_pb2, sampling_pb2
 from tests.support.workers import (
     decode_request,
     failure_of,
+    first_of,
+    local_worker,
     own_output,
     prefill_request,
     prompt_request,
@@ -30,7 +33,7 @@ async def test_prefill_then_decode_equals_one_engine_at_every_length(
     for length in range(1, 42):
         prompt = prompt_of(length)
         response, stream = await pair.generate(prompt, **values)
-        assert [response.first_token.token_id, *stream.ids] == own_output(
+        assert [first_of(response).token_id, *stream.ids] == own_output(
             own_engine, prompt, **values
         ), f"prompt of {length} tokens"
         assert stream.started.missing_tokens == 1
@@ -45,7 +48,7 @@ async def test_streams_side_by_side_do_not_mix(pair, own_engine, prompt_of):
     prompts = [prompt_of(17, n) for n in range(4)]
     results = await asyncio.gather(*(pair.generate(prompt, max_tokens=24) for prompt in prompts))
     for prompt, (response, stream) in zip(prompts, results, strict=True):
-        assert [response.first_token.token_id, *stream.ids] == own_output(
+        assert [first_of(response).token_id, *stream.ids] == own_output(
             own_engine, prompt, max_tokens=24
         )
     status = await pair.decode.becomes_clean()
@@ -83,13 +86,29 @@ async def test_a_resumed_stream_goes_on_where_it_stopped(pair, own_engine, promp
         assert stream.ids == expected[emitted:]
 
 
+async def test_a_handoff_from_another_host_is_fetched_by_our_own_transfer_service(
+    own_pair, transfer_process, tiny_model, own_engine, prompt_of
+):
+    prompt = prompt_of(31)
+    async with local_worker(Role.PREFILL, tiny_model, transfer_process.address) as elsewhere:
+        response = await elsewhere.prefill(prefill_request(prompt))
+        assert response.handoff.manifest.transfer_address == transfer_process.address
+        stream = await whole(own_pair.decode.decode(decode_request(response.handoff)))
+        assert [first_of(response).token_id, *stream.ids] == own_output(own_engine, prompt)
+        assert stream.started.cached_tokens == 31
+        assert stream.started.fetched_blobs > 0
+        await elsewhere.becomes_clean()
+    assert (await own_pair.transfer.status()).peer_blobs == stream.started.fetched_blobs
+    await transfer_process.release(response.handoff.lease_id)
+
+
 async def test_a_stop_token_ends_the_stream_and_is_its_last(pair, own_engine, prompt_of):
     prompt = prompt_of(11)
     expected = own_output(own_engine, prompt, max_tokens=32, **SEEDED)
     stop = next(token for token in expected[2:] if token != expected[0])
     until = expected[: expected.index(stop) + 1]
     response, stream = await pair.generate(prompt, max_tokens=32, stop_token_ids=[stop], **SEEDED)
-    assert [response.first_token.token_id, *stream.ids] == until
+    assert [first_of(response).token_id, *stream.ids] == until
     assert stream.finished.finish_reason == sampling_pb2.FINISH_REASON_STOP
 
 
@@ -99,7 +118,7 @@ async def test_a_corrupt_blob_is_computed_again(own_pair, own_engine, prompt_of)
     corrupt_before = (await own_pair.transfer.status()).corrupt_blobs
     _flip_every_payload(own_pair)
     stream = await whole(own_pair.decode.decode(decode_request(response.handoff)))
-    assert [response.first_token.token_id, *stream.ids] == own_output(own_engine, prompt)
+    assert [first_of(response).token_id, *stream.ids] == own_output(own_engine, prompt)
     assert stream.started.missing_tokens > 1
     assert (await own_pair.decode.becomes_clean()).recomputed_handoffs == 1
     assert (await own_pair.transfer.status()).corrupt_blobs > corrupt_before
@@ -122,7 +141,7 @@ async def test_blobs_that_went_are_computed_again(own_pair, own_engine, prompt_o
     response = await own_pair.prefill.prefill(prefill_request(prompt))
     own_pair.transfer.kill()
     stream = await whole(own_pair.decode.decode(decode_request(response.handoff)))
-    assert [response.first_token.token_id, *stream.ids] == own_output(own_engine, prompt)
+    assert [first_of(response).token_id, *stream.ids] == own_output(own_engine, prompt)
     assert stream.started.missing_tokens == 34
     assert (await own_pair.decode.becomes_clean()).recomputed_handoffs == 1
 
@@ -134,7 +153,7 @@ async def test_a_transfer_service_that_hangs_delays_a_stream_by_seconds_only(
     response = await own_pair.prefill.prefill(prefill_request(prompt))
     own_pair.transfer.signal(signal.SIGSTOP)
     stream = await whole(own_pair.decode.decode(decode_request(response.handoff), timeout=15))
-    assert [response.first_token.token_id, *stream.ids] == own_output(own_engine, prompt)
+    assert [first_of(response).token_id, *stream.ids] == own_output(own_engine, prompt)
 
 
 async def test_a_restarted_transfer_service_is_used_again(own_pair, own_engine, prompt_of):
@@ -147,7 +166,7 @@ async def test_a_restarted_transfer_service_is_used_again(own_pair, own_engine, 
         await asyncio.sleep(0.05)
     prompt = prompt_of(33)
     response, stream = await own_pair.generate(prompt)
-    assert [response.first_token.token_id, *stream.ids] == own_output(own_engine, prompt)
+    assert [first_of(response).token_id, *stream.ids] == own_output(own_engine, prompt)
     assert stream.started.missing_tokens == 1
 
 
@@ -263,6 +282,28 @@ def _handoff(**changes) -> kv_pb2.Handoff:
         ("prompt.emitted_token_ids", prompt_request([5], emitted=[5] * 10)),
         ("handoff.choices", decode_request(_handoff(choices=[kv_pb2.ChoiceState()]))),
         (
+            "handoff.choices",
+            decode_request(
+                kv_pb2.Handoff(
+                    request_id="bad",
+                    prompt_token_ids=[5],
+                    sampling=sampling_pb2.SamplingParams(seed=1, max_tokens=4),
+                )
+            ),
+        ),
+        (
+            "handoff.choices[0].emitted",
+            decode_request(
+                kv_pb2.Handoff(
+                    request_id="bad",
+                    prompt_token_ids=[5],
+                    sampling=sampling_pb2.SamplingParams(seed=1, max_tokens=4),
+                    choices=[kv_pb2.ChoiceState()],
+                )
+            ),
+        ),
+        ("prompt.sampling.presence_penalty", prompt_request([5], presence_penalty=3.0)),
+        (
             "handoff.manifest.blobs[0].name",
             decode_request(_handoff(manifest=kv_pb2.Manifest(blobs=[kv_pb2.BlobRef(name=b"x")]))),
         ),
@@ -299,7 +340,7 @@ async def test_names_that_are_not_of_the_prompt_are_ignored(pair, own_engine, pr
     handoff = kv_pb2.Handoff.FromString(one.handoff.SerializeToString())
     handoff.manifest.CopyFrom(other.handoff.manifest)
     stream = await whole(pair.decode.decode(decode_request(handoff)))
-    assert [one.first_token.token_id, *stream.ids] == own_output(own_engine, prompt)
+    assert [first_of(one).token_id, *stream.ids] == own_output(own_engine, prompt)
     assert stream.started.cached_tokens == 0
     for response in (one, other):
         await pair.transfer.release(response.handoff.lease_id)

@@ -11,6 +11,7 @@ from baton.v1 import sampling_pb2
 from tests.support.workers import (
     BLOCK,
     failure_of,
+    first_of,
     local_worker,
     own_output,
     prefill_request,
@@ -22,12 +23,12 @@ async def test_the_handoff_holds_what_a_decode_worker_needs(pair, own_engine, pr
     request = prefill_request(prompt, logprobs=2)
     response = await pair.prefill.prefill(request)
     handoff = response.handoff
-    assert response.finish_reason == sampling_pb2.FINISH_REASON_UNSPECIFIED
-    assert response.first_token.token_id == own_output(own_engine, prompt)[0]
-    assert len(response.first_token.top_logprobs) == 2
+    assert not response.first_tokens[0].finish_reason
+    assert first_of(response).token_id == own_output(own_engine, prompt)[0]
+    assert len(first_of(response).top_logprobs) == 2
     assert list(handoff.prompt_token_ids) == prompt
     assert handoff.sampling == request.sampling
-    assert [list(choice.emitted) for choice in handoff.choices] == [[response.first_token]]
+    assert [list(choice.emitted) for choice in handoff.choices] == [[first_of(response)]]
     assert (handoff.request_id, handoff.attempt) == (request.request_id, request.attempt)
     assert handoff.lease_id == request.lease_id
     manifest = handoff.manifest
@@ -66,7 +67,7 @@ async def test_what_another_worker_published_is_not_computed_again(
         again = await other.prefill(prefill_request(prompt))
         await other.becomes_clean()
     assert again.stats.cached_tokens >= 32
-    assert again.first_token == first.first_token
+    assert first_of(again) == first_of(first)
     assert {b.name for b in again.handoff.manifest.blobs} >= {
         b.name
         for b in first.handoff.manifest.blobs
@@ -82,10 +83,10 @@ async def test_no_handoff_when_the_first_token_ends_the_output(pair, own_engine,
     token = own_output(own_engine, prompt)[0]
     values = {"stop_token_ids": [token]} if end == "stop token" else {"max_tokens": 1}
     response = await pair.prefill.prefill(prefill_request(prompt, **values))
-    assert response.first_token.token_id == token
+    assert first_of(response).token_id == token
     assert not response.HasField("handoff")
     expected = "FINISH_REASON_STOP" if end == "stop token" else "FINISH_REASON_LENGTH"
-    assert sampling_pb2.FinishReason.Name(response.finish_reason) == expected
+    assert sampling_pb2.FinishReason.Name(response.first_tokens[0].finish_reason) == expected
 
 
 @pytest.mark.parametrize(
@@ -97,6 +98,9 @@ async def test_no_handoff_when_the_first_token_ends_the_output(pair, own_engine,
         ("prompt_token_ids[1]", {"prompt_token_ids": [5, 2**32 - 1]}),
         ("prompt_token_ids", {"prompt_token_ids": [5] * 100_000}),
         ("tenant_salt", {"tenant_salt": b"x" * 65}),
+        ("choices", {"choices": 129}),
+        ("sampling.repetition_penalty", {"sampling": {"repetition_penalty": 0.0}}),
+        ("sampling.logit_bias[7]", {"sampling": {"logit_bias": {7: 101.0}}}),
         ("sampling.temperature", {"sampling": {"temperature": float("nan")}}),
         ("sampling.max_tokens", {"sampling": {"max_tokens": 2**31}}),
     ],
@@ -242,7 +246,7 @@ async def test_without_the_transfer_service_a_prompt_is_computed_all_the_same(
     own_pair.transfer.kill()
     prompt = prompt_of(20)
     response = await own_pair.prefill.prefill(prefill_request(prompt))
-    assert response.first_token.token_id == own_output(own_engine, prompt)[0]
+    assert first_of(response).token_id == own_output(own_engine, prompt)[0]
     assert list(response.handoff.manifest.blobs) == []
 
 
@@ -252,4 +256,4 @@ async def test_a_transfer_service_that_hangs_delays_a_prompt_by_seconds_only(
     own_pair.transfer.signal(signal.SIGSTOP)
     prompt = prompt_of(20)
     response = await own_pair.prefill.prefill(prefill_request(prompt), timeout=15)
-    assert response.first_token.token_id == own_output(own_engine, prompt)[0]
+    assert first_of(response).token_id == own_output(own_engine, prompt)[0]

@@ -95,6 +95,21 @@ async def test_only_workers_of_one_layout_are_paired(redis_server, fleet):
         assert other.worker_id in ("d1", "d2")
 
 
+async def test_a_worker_that_is_asked_for_comes_before_less_loaded_ones_while_it_has_room(
+    redis_server, fleet
+):
+    workers = [worker(name, capacity=Usage(3, 1000)) for name in ("d1", "d2", "d3")]
+    async with (
+        registered(redis_server.url, fleet, *workers),
+        router(redis_server.url, fleet) as one,
+    ):
+        claim = one.dispatcher.claim_decode
+        chosen = [(await claim(demand(f"r{i}"), near="d2")).worker_id for i in range(5)]
+        assert chosen[:3] == ["d2"] * 3
+        assert set(chosen[3:]) == {"d1", "d3"}
+        assert (await claim(demand("other"), near="gone")).worker_id in ("d1", "d3")
+
+
 async def test_who_asks_first_is_served_first_over_all_routers(redis_server, fleet):
     async with (
         registered(redis_server.url, fleet, *ONE_AT_A_TIME),

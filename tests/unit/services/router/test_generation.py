@@ -22,8 +22,8 @@ async def test_first_token_comes_from_prefill_and_the_rest_from_decode():
     parts = RouterParts()
     text, ids, completed = await parts.run(request(request_id="mine", seed=7))
     assert (text, ids) == ("hello", IDS)
-    assert completed.finish_reason is FinishReason.STOP
-    assert completed.stop_string is None
+    assert completed.choices[0].finish_reason is FinishReason.STOP
+    assert completed.choices[0].stop_string is None
     assert (completed.request_id, completed.seed) == ("mine", 7)
     assert completed.usage.prompt_tokens == len("prompt")
     assert completed.usage.completion_tokens == len(IDS)
@@ -49,7 +49,7 @@ async def test_max_tokens_gives_exactly_as_many(count):
     text, ids, completed = await parts.run(request(max_tokens=count))
     assert text == "endless words"[:count]
     assert len(ids) == count == completed.usage.completion_tokens
-    assert completed.finish_reason is FinishReason.LENGTH
+    assert completed.choices[0].finish_reason is FinishReason.LENGTH
     assert len(parts.legs.decode_calls) == (count > 1)
     assert completed.timings.decode_worker == ("decode-0" if count > 1 else None)
     await parts.check_all_given_back()
@@ -59,7 +59,7 @@ async def test_end_token_first_means_no_decode_at_all():
     parts = RouterParts("\0")
     text, ids, completed = await parts.run()
     assert (text, ids) == ("", [0])
-    assert completed.finish_reason is FinishReason.STOP
+    assert completed.choices[0].finish_reason is FinishReason.STOP
     assert completed.usage.completion_tokens == 1
     assert completed.timings.decode_worker is None
     assert completed.timings.decode_attempts == 0
@@ -73,8 +73,8 @@ async def test_stop_token_is_counted_and_has_no_text():
     text, ids, completed = await parts.run(request(stop_token_ids=(ord("b"),)))
     assert (text, ids) == ("a", [97, 98])
     assert completed.usage.completion_tokens == 2
-    assert completed.finish_reason is FinishReason.STOP
-    assert completed.stop_string is None
+    assert completed.choices[0].finish_reason is FinishReason.STOP
+    assert completed.choices[0].stop_string is None
 
 
 async def test_log_probabilities_come_with_every_token():
@@ -96,8 +96,8 @@ async def test_stop_string_across_tokens_and_the_handoff(stop, text, count, step
     parts = RouterParts(step=step)
     got, ids, completed = await parts.run(request(stop=["nothing", stop]))
     assert got == text
-    assert completed.stop_string == (stop if stop != "x" else None)
-    assert completed.finish_reason is FinishReason.STOP
+    assert completed.choices[0].stop_string == (stop if stop != "x" else None)
+    assert completed.choices[0].finish_reason is FinishReason.STOP
     assert completed.usage.completion_tokens == len(ids)
     assert ids == IDS[: len(ids)]
     assert count <= len(ids) < count + step
@@ -130,7 +130,7 @@ async def test_stop_strings_hold_from_min_tokens_on(min_tokens, stop, text):
     parts = RouterParts("ababc\0")
     got, _, completed = await parts.run(request(stop=[stop], min_tokens=min_tokens))
     assert got == text
-    assert completed.stop_string == (None if text == "ababc" else stop)
+    assert completed.choices[0].stop_string == (None if text == "ababc" else stop)
 
 
 async def test_timings_add_up():
@@ -242,7 +242,7 @@ async def test_decode_failure_at_every_step_is_invisible(fault, prefill):
     text, ids, completed = await parts.run()
     assert (text, ids) == ("hello", IDS)
     assert completed.usage.completion_tokens == len(IDS)
-    assert completed.finish_reason is FinishReason.STOP
+    assert completed.choices[0].finish_reason is FinishReason.STOP
     await parts.check_all_given_back()
 
 
@@ -274,7 +274,7 @@ async def test_worker_that_dies_after_its_last_token_is_not_missed(output, field
     parts.legs.decode_faults = [(len(output), GONE)]
     _, ids, completed = await parts.run(fields)
     assert ids == [ord(character) for character in output]
-    assert completed.finish_reason is reason
+    assert completed.choices[0].finish_reason is reason
     assert len(parts.legs.decode_calls) == 1
     await parts.check_all_given_back()
 
@@ -336,7 +336,7 @@ async def test_other_errors_end_the_request_at_once(error, sent):
 @pytest.mark.parametrize("step", [1, 5])
 async def test_tokens_past_max_tokens_never_reach_the_client(step):
     parts = RouterParts("hello there", step=step)
-    parts.legs._end = lambda generation, done: None
+    parts.legs._end = lambda output, generation, done: None
     if step == 1:
         assert (await parts.run(request(max_tokens=3)))[0] == "hel"
     else:
@@ -362,7 +362,7 @@ async def count_windows():
 
 async def test_cancel_in_every_window():
     *names, last = await count_windows()
-    assert last == "release", "the end gives back in the background"
+    assert last == "background release", "nothing there hears of a cancel"
     assert {"turn", "prefill", "release", "pause", "decode", "token", "claim_decode", "finish"} <= (
         set(names)
     )
@@ -445,7 +445,7 @@ async def test_longest_request_id_stays_within_the_limit():
     parts = RouterParts()
     _, _, completed = await parts.run(request(request_id="i" * 128))
     assert completed.request_id == "i" * 128
-    assert len(parts.dispatcher.demands[0].request_id) == 128
+    assert len(parts.dispatcher.demands[0].request_id) == 125
 
 
 async def test_counters_tell_how_requests_ended():

@@ -4,6 +4,7 @@ import pytest
 
 from baton import errors
 from services.router.intake import Intake
+from services.router.text import SamplingDefaults
 from services.router.validation import RequestFields, SamplingFields, TextPrompt, TokenPrompt
 from tests.support.router_parts import LIMITS, FakeFleet, Letters
 
@@ -63,3 +64,45 @@ def test_model_is_known_from_the_first_worker_on():
     assert one.model().limits.context_tokens == LIMITS.context_tokens
     fleet.limits = None
     assert one.model().limits.context_tokens == LIMITS.context_tokens
+
+
+class Recommending(Letters):
+    default_sampling = SamplingDefaults(
+        temperature=0.25, top_k=0x200000, top_p=0.5, min_p=0.125, repetition_penalty=1.5
+    )
+
+
+async def test_the_models_recommendations_are_the_defaults():
+    one = intake(Recommending())
+    assert one.model().default_sampling is Recommending.default_sampling
+    sampling = (await one.accept(RequestFields(TextPrompt("a")))).generation.sampling
+    assert (sampling.temperature, sampling.top_p, sampling.min_p) == (0.25, 0.5, 0.125)
+    assert sampling.repetition_penalty == 1.5
+    assert sampling.top_k == LIMITS.vocab_size, "cut to what the fleet's model has"
+
+
+async def test_what_a_request_says_goes_before_the_models_recommendations():
+    own = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
+    fields = RequestFields(TextPrompt("a"), sampling=SamplingFields(**own))
+    sampling = (await intake(Recommending()).accept(fields)).generation.sampling
+    assert {name: getattr(sampling, name) for name in own} == own
+
+
+async def test_bad_words_are_tokenized_by_themselves_and_behind_a_space():
+    fields = RequestFields(TextPrompt("a"), bad_words=("no", "no", "x"))
+    generation = (await intake().accept(fields)).generation
+    assert generation.sampling.bad_sequences == tuple(
+        tuple(map(ord, text)) for text in ("no", " no", "x", " x")
+    )
+
+
+async def test_each_choice_has_an_output_of_its_own():
+    accepted = await intake().accept(RequestFields(TextPrompt("a"), choices=3))
+    assert len(accepted.outputs) == 3 == len(set(map(id, accepted.outputs)))
+    assert accepted.generation.choices == 3
+    assert accepted.prompt_text is None
+
+
+async def test_the_prompt_is_decoded_for_an_echo():
+    accepted = await intake().accept(RequestFields(TokenPrompt((97, 98)), echo=True))
+    assert accepted.prompt_text == "ab"

@@ -22,13 +22,27 @@ from services.common.background import Background
 from services.router.channels import Channels
 from services.router.deadline import Deadline
 from services.router.events import FinishReason, SampledToken
-from services.router.legs import Finished, Handoff, Legs, Prefilled, Started, Tokens
+from services.router.legs import (
+    DecodeCall,
+    Finished,
+    FirstToken,
+    Handoff,
+    Legs,
+    Prefilled,
+    Prompted,
+    Started,
+    Tokens,
+)
 from services.router.validation import Generation, Sampling
 from tests.support.router_parts import worker
 
 STOP = sampling_pb2.FINISH_REASON_STOP
-SAMPLING = Sampling(0.5, 3, 0.25, 0.125, 9, 1, (5, 6), True, 2)
-GENERATION = Generation(RequestId("r"), (1, 2, 3), SAMPLING, 10, ())
+SAMPLING = Sampling(
+    0.5, 3, 0.25, 0.125, 9, 1, (5, 6), True, 2,
+    repetition_penalty=1.5, presence_penalty=-0.5, frequency_penalty=0.25,
+    logit_bias=((4, -2.5),), bad_sequences=((7,), (8, 9)), prompt_logprobs=0,
+)  # fmt: skip
+GENERATION = Generation(RequestId("r"), (1, 2, 3), SAMPLING, 10, (), choices=2)
 WIRE_SAMPLING = sampling_pb2.SamplingParams(
     temperature=0.5,
     top_k=3,
@@ -40,11 +54,30 @@ WIRE_SAMPLING = sampling_pb2.SamplingParams(
     stop_token_ids=[5, 6],
     ignore_eos=True,
     logprobs=2,
+    repetition_penalty=1.5,
+    presence_penalty=-0.5,
+    frequency_penalty=0.25,
+    logit_bias={4: -2.5},
+    bad_sequences=[
+        sampling_pb2.TokenSequence(token_ids=[7]),
+        sampling_pb2.TokenSequence(token_ids=[8, 9]),
+    ],
+    prompt_logprobs=0,
 )
 
 
 def token(token_id):
     return sampling_pb2.SampledToken(token_id=token_id)
+
+
+def first_token(choice, sampled, reason=sampling_pb2.FINISH_REASON_UNSPECIFIED):
+    return prefill_pb2.FirstToken(choice=choice, token=sampled, finish_reason=reason)
+
+
+BOTH_GO_ON = [first_token(index, token(7)) for index in (0, 1)]
+BOTH_ENDED = prefill_pb2.PrefillResponse(
+    first_tokens=[first_token(index, token(0), STOP) for index in (0, 1)]
+)
 
 
 def started(cached=3):
@@ -140,24 +173,41 @@ def prefill(legs, server):
 
 @pytest.fixture
 def decode(legs, server):
-    def call(handoff=None, emitted=(), deadline=None, address=None):
+    def call(handoff=None, emitted=(), deadline=None, address=None, wants_prompt=False):
         chosen = worker(Role.DECODE, address=address or server.address)
-        return legs.decode(chosen, 4, GENERATION, handoff, emitted, deadline or Deadline.after(5))
+        asked = DecodeCall(
+            RequestId("r.1"), 4, 1, GENERATION, tuple(emitted), handoff, wants_prompt
+        )
+        return legs.decode(chosen, asked, deadline or Deadline.after(5))
 
     return call
 
 
 async def test_prefill_says_everything_and_hears_everything(prefill, workers):
     handoff = kv_pb2.Handoff(request_id="r", lease_id="lease-1")
+    handoff.choices.add(index=1)
     first = sampling_pb2.SampledToken(
         token_id=7,
         logprob=-0.5,
         top_logprobs=[sampling_pb2.TokenLogprob(token_id=7, logprob=-0.5)],
     )
-    stats = prefill_pb2.PrefillStats(cached_tokens=2, computed_tokens=1)
-    workers.script = [prefill_pb2.PrefillResponse(first_token=first, handoff=handoff, stats=stats)]
-    answer = await prefill()
-    assert answer == Prefilled(SampledToken(7, -0.5, ((7, -0.5),)), None, Handoff(handoff), 2)
+    workers.script = [
+        prefill_pb2.PrefillResponse(
+            first_tokens=[first_token(0, first, STOP), first_token(1, token(8))],
+            handoff=handoff,
+            stats=prefill_pb2.PrefillStats(cached_tokens=2, computed_tokens=1),
+            prompt_logprobs=[sampling_pb2.SampledToken(token_id=2, logprob=-1.5)],
+        )
+    ]
+    assert await prefill() == Prefilled(
+        first_tokens=(
+            FirstToken(SampledToken(7, -0.5, ((7, -0.5),)), FinishReason.STOP),
+            FirstToken(SampledToken(8), None),
+        ),
+        handoff=Handoff(handoff),
+        cached_tokens=2,
+        prompt_logprobs=(SampledToken(2, -1.5),),
+    )
     assert workers.requests == [
         prefill_pb2.PrefillRequest(
             request_id="r",
@@ -167,25 +217,36 @@ async def test_prefill_says_everything_and_hears_everything(prefill, workers):
             prompt_token_ids=[1, 2, 3],
             sampling=WIRE_SAMPLING,
             lease_id="lease-1",
+            choices=2,
         )
     ]
 
 
-async def test_prefill_that_ends_the_output_has_no_handoff(prefill, workers):
-    workers.script = [prefill_pb2.PrefillResponse(first_token=token(0), finish_reason=STOP)]
-    answer = await prefill()
-    assert answer == Prefilled(SampledToken(0), FinishReason.STOP, None, 0)
+async def test_prefill_that_ends_every_choice_has_no_handoff(prefill, workers):
+    workers.script = [BOTH_ENDED]
+    ended = FirstToken(SampledToken(0), FinishReason.STOP)
+    assert await prefill() == Prefilled((ended, ended), None, 0, ())
+
+
+def handing_off(*indices):
+    states = [kv_pb2.ChoiceState(index=index) for index in indices]
+    return kv_pb2.Handoff(choices=states)
 
 
 @pytest.mark.parametrize(
     "answer",
     [
         prefill_pb2.PrefillResponse(),
-        prefill_pb2.PrefillResponse(first_token=token(1)),
+        prefill_pb2.PrefillResponse(first_tokens=BOTH_GO_ON),
+        prefill_pb2.PrefillResponse(first_tokens=BOTH_GO_ON, handoff=handing_off(0)),
+        prefill_pb2.PrefillResponse(first_tokens=BOTH_GO_ON, handoff=handing_off(0, 2)),
+        prefill_pb2.PrefillResponse(first_tokens=BOTH_GO_ON[:1], handoff=handing_off(0)),
+        prefill_pb2.PrefillResponse(first_tokens=BOTH_GO_ON[::-1], handoff=handing_off(0, 1)),
+        prefill_pb2.PrefillResponse(first_tokens=BOTH_ENDED.first_tokens, handoff=kv_pb2.Handoff()),
         prefill_pb2.PrefillResponse(
-            first_token=token(1), finish_reason=STOP, handoff=kv_pb2.Handoff()
+            first_tokens=[prefill_pb2.FirstToken(), BOTH_GO_ON[1]], handoff=handing_off(0, 1)
         ),
-        prefill_pb2.PrefillResponse(handoff=kv_pb2.Handoff()),
+        prefill_pb2.PrefillResponse(handoff=handing_off(0, 1)),
     ],
 )
 async def test_prefill_answer_that_makes_no_sense(prefill, workers, answer):
@@ -198,7 +259,9 @@ async def test_decode_of_a_handoff_carries_the_emitted_tokens(decode, workers):
     handoff = kv_pb2.Handoff(
         request_id="r", lease_id="lease-1", manifest=kv_pb2.Manifest(length_tokens=3)
     )
-    handoff.choices.add(index=0, emitted=[token(7)])
+    handoff.sampling.CopyFrom(WIRE_SAMPLING)
+    handoff.choices.add(index=0, emitted=[token(6)])
+    handoff.choices.add(index=1, emitted=[token(7)])
     workers.script = [started(), tokens(9, 10), finished()]
     emitted = [SampledToken(7), SampledToken(8)]
     events = [event async for event in decode(Handoff(handoff), emitted)]
@@ -209,19 +272,35 @@ async def test_decode_of_a_handoff_carries_the_emitted_tokens(decode, workers):
     ]
     [request] = workers.requests
     assert (request.attempt, request.incarnation) == (4, "1")
-    assert [one.token_id for one in request.handoff.choices[0].emitted] == [7, 8]
+    assert request.request_id == "r.1"
+    [state] = request.handoff.choices
+    assert (state.index, [one.token_id for one in state.emitted]) == (1, [7, 8])
     assert request.handoff.manifest == handoff.manifest
-    assert len(handoff.choices[0].emitted) == 1, "the handoff may be used again"
+    assert not request.handoff.sampling.HasField("prompt_logprobs")
+    assert len(handoff.choices[1].emitted) == 1, "the handoff may be used again"
     assert workers.outcome == "finished"
 
 
-async def test_decode_of_a_prompt(decode, workers):
-    workers.script = [started(), finished(sampling_pb2.FINISH_REASON_LENGTH)]
-    events = [event async for event in decode(None, [SampledToken(7), SampledToken(8)])]
-    assert events[-1] == Finished(FinishReason.LENGTH)
+@pytest.mark.parametrize("wants_prompt", [False, True])
+async def test_decode_of_a_prompt(decode, workers, wants_prompt):
+    told = decode_pb2.DecodePrompt(
+        prompt_logprobs=[sampling_pb2.SampledToken(token_id=2, logprob=-0.5)]
+    )
+    workers.script = [
+        started(),
+        decode_pb2.DecodeResponse(prompt=told),
+        finished(sampling_pb2.FINISH_REASON_LENGTH),
+    ]
+    emitted = [SampledToken(7), SampledToken(8)]
+    events = [event async for event in decode(None, emitted, wants_prompt=wants_prompt)]
+    assert events[1:] == [Prompted((SampledToken(2, -0.5),)), Finished(FinishReason.LENGTH)]
+    sampling = sampling_pb2.SamplingParams()
+    sampling.CopyFrom(WIRE_SAMPLING)
+    if not wants_prompt:
+        sampling.ClearField("prompt_logprobs")
     prompt = workers.requests[0].prompt
     assert prompt == decode_pb2.Prompt(
-        prompt_token_ids=[1, 2, 3], emitted_token_ids=[7, 8], sampling=WIRE_SAMPLING
+        prompt_token_ids=[1, 2, 3], emitted_token_ids=[7, 8], sampling=sampling, choice=1
     )
 
 

@@ -54,7 +54,8 @@ class Worker(
         first = sampling_pb2.SampledToken(token_id=WORDS[0])
         handoff = kv_pb2.Handoff(request_id=request.request_id, sampling=request.sampling)
         handoff.choices.add(emitted=[first])
-        return prefill_pb2.PrefillResponse(first_token=first, handoff=handoff)
+        first_tokens = [prefill_pb2.FirstToken(token=first)]
+        return prefill_pb2.PrefillResponse(first_tokens=first_tokens, handoff=handoff)
 
     async def Decode(self, request, context):
         if request.WhichOneof("start") == "handoff":

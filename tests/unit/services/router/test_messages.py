@@ -7,8 +7,18 @@ from hypothesis import strategies as st
 from baton.naming import RequestId, WorkerId
 from baton.v1 import inference_pb2, sampling_pb2
 from services.router import messages
-from services.router.events import Completed, Delta, FinishReason, SampledToken, Timings, TokenUsage
+from services.router.events import (
+    Completed,
+    CompletedChoice,
+    Delta,
+    FinishReason,
+    PromptShown,
+    SampledToken,
+    Timings,
+    TokenUsage,
+)
 from services.router.intake import ServedModel
+from services.router.text import SamplingDefaults
 from services.router.validation import (
     ChatPrompt,
     Generation,
@@ -52,6 +62,10 @@ SAMPLING = {
     "max_tokens": 7,
     "min_tokens": 2,
     "logprobs": 0,
+    "repetition_penalty": 0.0,
+    "presence_penalty": -0.5,
+    "frequency_penalty": 0.0,
+    "prompt_logprobs": 0,
 }
 
 
@@ -62,16 +76,36 @@ def test_absent_fields_stay_absent_and_zeros_are_there():
         request_id="r",
         model="m",
         text="",
-        sampling=sampling_pb2.SamplingParams(**SAMPLING, stop_token_ids=[4, 5], ignore_eos=True),
+        sampling=sampling_pb2.SamplingParams(
+            **SAMPLING,
+            stop_token_ids=[4, 5],
+            ignore_eos=True,
+            logit_bias={9: 0.5, 3: -1.5},
+            bad_sequences=[sampling_pb2.TokenSequence(token_ids=ids) for ids in ([], [1, 2])],
+        ),
         stop=["a", "b"],
+        n=3,
+        echo=True,
+        bad_words=["c", "d"],
+        best_of=4,
     )
     wire = inference_pb2.GenerateRequest.FromString(full.SerializeToString())
     assert messages.request_fields(wire) == RequestFields(
         TextPrompt(""),
         "r",
         "m",
-        SamplingFields(**SAMPLING, stop_token_ids=(4, 5), ignore_eos=True),
+        SamplingFields(
+            **SAMPLING,
+            stop_token_ids=(4, 5),
+            ignore_eos=True,
+            logit_bias=((3, -1.5), (9, 0.5)),
+            bad_sequences=((), (1, 2)),
+        ),
         ("a", "b"),
+        choices=3,
+        echo=True,
+        bad_words=("c", "d"),
+        best_of=4,
     )
 
 
@@ -91,34 +125,68 @@ def test_sampling_leaves_nothing_to_the_workers_defaults(logprobs):
     generation = Generation(RequestId("r"), (1,), sampling, 9, ())
     sent = messages.sampling_message(generation)
     wire = sampling_pb2.SamplingParams.FromString(sent.SerializeToString())
-    for field in ("temperature", "top_k", "top_p", "min_p", "seed", "max_tokens", "min_tokens"):
+    for field in SAMPLING.keys() - {"logprobs", "prompt_logprobs"}:
         assert wire.HasField(field)
+    assert (wire.repetition_penalty, wire.presence_penalty, wire.frequency_penalty) == (1, 0, 0)
+    assert not wire.HasField("prompt_logprobs")
     assert wire.HasField("logprobs") == (logprobs is not None)
     assert (wire.temperature, wire.top_k, wire.top_p, wire.min_p) == (0.5, 0, 0.25, 0.0)
     assert (wire.seed, wire.max_tokens, wire.min_tokens) == (0, 9, 0)
     assert (list(wire.stop_token_ids), wire.ignore_eos) == ([4, 5], True)
 
 
+@pytest.mark.parametrize("wants_prompt", [False, True])
+def test_sampling_with_everything(wants_prompt):
+    sampling = Sampling(
+        0.5, 0, 0.25, 0.0, 0, 0, (), True, None, 1.5, -0.5, 0.25, ((3, -1.5),), ((1, 2),), 4
+    )
+    generation = Generation(RequestId("r"), (1,), sampling, 9, ())
+    sent = messages.sampling_message(generation, wants_prompt=wants_prompt)
+    wire = sampling_pb2.SamplingParams.FromString(sent.SerializeToString())
+    penalties = (wire.repetition_penalty, wire.presence_penalty, wire.frequency_penalty)
+    assert penalties == (1.5, -0.5, 0.25)
+    assert dict(wire.logit_bias) == {3: -1.5}
+    assert [list(one.token_ids) for one in wire.bad_sequences] == [[1, 2]]
+    assert wire.HasField("prompt_logprobs") == wants_prompt
+    assert wire.prompt_logprobs == (4 if wants_prompt else 0)
+
+
+def test_prompt():
+    event = PromptShown("héllo", (SampledToken(1), SampledToken(2, -0.5, ((3, -0.25),))))
+    wire = inference_pb2.GenerateResponse.FromString(
+        messages.response(event).SerializeToString()
+    ).prompt
+    assert wire.text == "héllo"
+    assert tuple(map(messages.sampled_token, wire.tokens)) == event.tokens
+
+
 def test_delta():
-    event = Delta("héllo", (SampledToken(1, -0.5, ((1, -0.5), (2, -1.5))), SampledToken(2)))
+    tokens = (SampledToken(1, -0.5, ((1, -0.5), (2, -1.5))), SampledToken(2))
+    event = Delta("héllo", tokens, choice=3)
     wire = inference_pb2.GenerateResponse.FromString(
         messages.response(event).SerializeToString()
     ).delta
-    assert wire.text == "héllo"
+    assert (wire.text, wire.choice) == ("héllo", 3)
     assert tuple(map(messages.sampled_token, wire.tokens)) == event.tokens
 
 
 @pytest.mark.parametrize(("gap", "stop"), [(None, None), (0.0, ""), (0.25, "stop")])
 def test_completed(gap, stop):
     timings = Timings(0.5, 0.25, 0.75, gap, 3.000000001, WorkerId("p"), None, 2, 0)
-    event = Completed(
-        FinishReason.LENGTH, stop, TokenUsage(5, 4, 3), timings, RequestId("r"), 2**64 - 1
+    choices = (
+        CompletedChoice(0, FinishReason.LENGTH, stop, 3, WorkerId("d")),
+        CompletedChoice(1, FinishReason.STOP, None, 1, None),
     )
+    event = Completed(choices, TokenUsage(5, 4, 3), timings, RequestId("r"), 2**64 - 1)
     wire = inference_pb2.GenerateResponse.FromString(
         messages.response(event).SerializeToString()
     ).completed
-    assert wire.finish_reason == sampling_pb2.FINISH_REASON_LENGTH
-    assert (wire.stop_string if wire.HasField("stop_string") else None) == stop
+    first, second = wire.choices
+    assert first.finish_reason == sampling_pb2.FINISH_REASON_LENGTH
+    assert (first.stop_string if first.HasField("stop_string") else None) == stop
+    assert (first.index, first.completion_tokens, first.decode_worker) == (0, 3, "d")
+    assert second.finish_reason == sampling_pb2.FINISH_REASON_STOP
+    assert (second.index, second.completion_tokens, second.decode_worker) == (1, 1, "")
     usage = wire.usage
     assert (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens) == (5, 4, 3)
     assert wire.timings.queue.ToMilliseconds() == 500
@@ -133,7 +201,9 @@ def test_completed(gap, stop):
 
 def test_model():
     limits = ModelLimits("m", 100, 50, 16, 1000)
-    wire = messages.model_response(ServedModel(limits, frozenset({7, 3}), False))
+    defaults = SamplingDefaults(temperature=0.0, top_p=0.5)
+    wire = messages.model_response(ServedModel(limits, frozenset({7, 3}), False, defaults))
     assert (wire.model.name, wire.model.vocab_size, wire.model.context_tokens) == ("m", 100, 50)
     assert list(wire.model.eos_token_ids) == [3, 7]
     assert (wire.has_chat_template, wire.default_max_tokens) == (False, 16)
+    assert wire.default_sampling == sampling_pb2.SamplingParams(temperature=0.0, top_p=0.5)

@@ -87,8 +87,9 @@ async def test_generate_streams_deltas_and_the_end(door):
     assert [token.token_id for token in tokens] == [*map(ord, "hello"), 0]
     assert [token.logprob for token in tokens] == [-0.5 - index for index in range(6)]
     assert tokens[0].top_logprobs[0].token_id == ord("h")
-    assert completed.finish_reason == sampling_pb2.FINISH_REASON_STOP
-    assert not completed.HasField("stop_string")
+    [choice] = completed.choices
+    assert choice.finish_reason == sampling_pb2.FINISH_REASON_STOP
+    assert not choice.HasField("stop_string")
     assert (completed.request_id, completed.seed) == ("mine", 5)
     assert (completed.usage.prompt_tokens, completed.usage.completion_tokens) == (6, 6)
     assert completed.timings.HasField("handoff_gap")
@@ -219,7 +220,7 @@ async def test_client_that_cancels_frees_everything(door, seen):
 
 async def test_client_that_does_not_read_and_cancels_frees_everything(door):
     """The servicer is stuck in a write then, not in an await of its own."""
-    door.parts.legs.output = [ord("x")] * 250
+    door.parts.legs.outputs = [[ord("x")] * 250]
     door.parts.intake._tokenizer.detokenizer = lambda _ids: LongText()
     call = door.stub.Generate(Request(text="a", sampling=Params(max_tokens=250)), timeout=10)
     await call.read()

@@ -65,6 +65,25 @@ def fit(count: int, **sampling):
         ({"stop_token_ids": (-1,)}, "stop_token_ids[0]", "-1 is no token id"),
         ({"logprobs": 21}, "logprobs", "21 is not between 0 and 20"),
         ({"logprobs": -1}, "logprobs", "-1 is not between 0 and 20"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty", "must be above 0"),
+        ({"repetition_penalty": -0.5}, "repetition_penalty", "-0.5 is not between 0 and 10"),
+        ({"repetition_penalty": 10.5}, "repetition_penalty", "10.5 is not between 0 and 10"),
+        ({"repetition_penalty": NAN}, "repetition_penalty", "nan is not a finite number"),
+        ({"presence_penalty": -2.5}, "presence_penalty", "-2.5 is not between -2 and 2"),
+        ({"presence_penalty": NAN}, "presence_penalty", "nan is not a finite number"),
+        ({"frequency_penalty": 2.5}, "frequency_penalty", "2.5 is not between -2 and 2"),
+        ({"frequency_penalty": INF}, "frequency_penalty", "inf is not a finite number"),
+        ({"logit_bias": ((1, 0.0),) * 301}, "logit_bias", "301 biases are more than 300"),
+        ({"logit_bias": ((1, 0.0), (100, 0.0))}, "logit_bias[100]", "100 is no token id"),
+        ({"logit_bias": ((-1, 0.0),)}, "logit_bias[-1]", "-1 is no token id"),
+        ({"logit_bias": ((7, 100.5),)}, "logit_bias[7]", "100.5 is not between -100 and 100"),
+        ({"logit_bias": ((7, NAN),)}, "logit_bias[7]", "nan is not a finite number"),
+        ({"logit_bias": ((7, -INF),)}, "logit_bias[7]", "-inf is not a finite number"),
+        ({"bad_sequences": ((1,),) * 65}, "bad_sequences", "65 sequences are more than 64"),
+        ({"bad_sequences": ((1,), ())}, "bad_sequences[1]", "has 0 tokens, not 1 to 64"),
+        ({"bad_sequences": ((1,) * 65,)}, "bad_sequences[0]", "has 65 tokens, not 1 to 64"),
+        ({"bad_sequences": ((1, 100),)}, "bad_sequences[0].token_ids[1]", "100 is no token id"),
+        ({"prompt_logprobs": 21}, "prompt_logprobs", "21 is not between 0 and 20"),
     ],
 )
 def test_sampling_out_of_its_limits(sampling, field, message):
@@ -93,6 +112,18 @@ def test_sampling_out_of_its_limits(sampling, field, message):
         {"ignore_eos": True},
         {"logprobs": 0},
         {"logprobs": 20},
+        {"repetition_penalty": 1e-9},
+        {"repetition_penalty": 10.0},
+        {"presence_penalty": -2.0},
+        {"presence_penalty": 2.0},
+        {"frequency_penalty": -2.0},
+        {"frequency_penalty": 2.0},
+        {"logit_bias": tuple((index, -100.0) for index in range(100))},
+        {"logit_bias": ((99, 100.0),)},
+        {"bad_sequences": tuple((index,) for index in range(64))},
+        {"bad_sequences": ((99,) * 64,)},
+        {"prompt_logprobs": 0},
+        {"prompt_logprobs": 20},
     ],
 )
 def test_the_limits_themselves_are_allowed(sampling):
@@ -107,6 +138,10 @@ def test_defaults():
     assert (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p) == (1, 0, 1, 0)
     assert (sampling.min_tokens, sampling.stop_token_ids, sampling.logprobs) == (0, (), None)
     assert not sampling.ignore_eos
+    assert sampling.repetition_penalty == 1
+    assert (sampling.presence_penalty, sampling.frequency_penalty) == (0, 0)
+    assert (sampling.logit_bias, sampling.bad_sequences, sampling.prompt_logprobs) == ((), (), None)
+    assert (checked.choices, checked.echo, checked.bad_words) == (1, False, ())
     assert checked.request_id.startswith("req-")
 
 
@@ -151,10 +186,17 @@ def test_request_ids_and_seeds_are_drawn_anew():
         ({"prompt": TokenPrompt((1, 2, 100))}, "token_ids.ids[2]", "100 is no token id"),
         ({"prompt": TokenPrompt((1, -2))}, "token_ids.ids[1]", "-2 is no token id"),
         ({"prompt": TokenPrompt((1,) * 32)}, "token_ids", "32 tokens are too long"),
-        ({"stop": ("x",) * 17}, "stop", "17 stop strings are more than 16"),
+        ({"stop": ("x",) * 17}, "stop", "17 strings are more than 16"),
         ({"stop": ("a", "")}, "stop[1]", "is empty"),
         ({"stop": ("a", "b", "c", "x" * 257)}, "stop[3]", "257 characters are more than 256"),
         ({"stop": ("\ud800",)}, "stop[0]", "not valid Unicode"),
+        ({"choices": 17}, "n", "17 is not between 1 and 16"),
+        ({"best_of": 2}, "best_of", "2 is more than n, which is 1"),
+        ({"choices": 3, "best_of": 4}, "best_of", "4 is more than n, which is 3"),
+        ({"bad_words": ("x",) * 33}, "bad_words", "33 strings are more than 32"),
+        ({"bad_words": ("a", "")}, "bad_words[1]", "is empty"),
+        ({"bad_words": ("x" * 129,)}, "bad_words[0]", "129 characters are more than 128"),
+        ({"bad_words": ("\ud800",)}, "bad_words[0]", "not valid Unicode"),
     ],
 )
 def test_fields_that_can_never_work(fields, field, message):
@@ -174,12 +216,17 @@ def test_fields_that_can_never_work(fields, field, message):
         {"prompt": TokenPrompt((0, 99))},
         {"prompt": TokenPrompt((1,) * 31)},
         {"stop": ("x" * 256,) * 16},
+        {"choices": 1},
+        {"choices": 16, "best_of": 16},
+        {"choices": 16, "best_of": 1},
+        {"echo": True},
+        {"bad_words": ("x" * 128,) * 32},
     ],
 )
 def test_fields_at_their_limits_are_kept(fields):
     checked = check_request(replace(FIELDS, **fields), LIMITS)
     for name, value in fields.items():
-        if name != "model":
+        if name not in ("model", "best_of"):
             assert getattr(checked, name) == value
 
 
@@ -230,6 +277,24 @@ def test_prompts_without_tokens_or_with_too_many(prompt, field, count, message):
 
 
 @pytest.mark.parametrize(
+    ("prompt", "field"),
+    [(TextPrompt("x"), "text"), (ChatPrompt((("user", "x"),)), "chat")],
+)
+def test_prompts_written_with_a_token_that_only_the_tokenizer_has(prompt, field):
+    checked = check_request(replace(FIELDS, prompt=prompt), LIMITS)
+    with pytest.raises(InvalidRequest, match="the token 100, which") as caught:
+        check_prompt(checked, (1, 100, 2), LIMITS)
+    assert caught.value.field == field
+
+
+def test_bad_words_written_with_a_token_that_only_the_tokenizer_has():
+    checked = check_request(FIELDS, LIMITS)
+    with pytest.raises(InvalidRequest, match="the token 100, which") as caught:
+        check_prompt(checked, (1,), LIMITS, [[(1,)], [(2,), (100,)]])
+    assert caught.value.field == "bad_words[1]"
+
+
+@pytest.mark.parametrize(
     ("count", "asked", "expected"),
     [(1, None, 16), (16, None, 16), (17, None, 15), (31, None, 1), (31, 1, 1), (1, 31, 31)],
 )
@@ -257,6 +322,39 @@ def test_min_tokens_above_the_default_max_tokens():
     assert fit(4, min_tokens=16).sampling.min_tokens == 16
 
 
+def test_bad_words_become_bad_sequences_each_once():
+    checked = check_request(with_sampling(bad_sequences=((5, 6), (5, 6), (7,))), LIMITS)
+    words = [[(7,), (8,)], [(8,), (9, 9)]]
+    generation = check_prompt(checked, (1,), LIMITS, words)
+    assert generation.sampling.bad_sequences == ((5, 6), (7,), (8,), (9, 9))
+
+
+@pytest.mark.parametrize("way", [(), (1,) * 65])
+def test_bad_words_that_are_no_sequence(way):
+    with pytest.raises(InvalidRequest, match="not 1 to 64") as caught:
+        check_prompt(check_request(FIELDS, LIMITS), (1,), LIMITS, [[(1,)], [(2,), way]])
+    assert caught.value.field == "bad_words[1]"
+
+
+def test_bad_words_and_bad_sequences_that_are_too_many_together():
+    sequences = tuple((index,) for index in range(60))
+    checked = check_request(with_sampling(bad_sequences=sequences), LIMITS)
+    most = [[(index,)] for index in range(64)]
+    assert len(check_prompt(checked, (1,), LIMITS, most).sampling.bad_sequences) == 64
+    with pytest.raises(InvalidRequest, match="65 token sequences, more than 64") as caught:
+        check_prompt(checked, (1,), LIMITS, [*most, [(64,)]])
+    assert caught.value.field == "bad_words"
+
+
+def test_prompt_log_probabilities_that_fit_no_message():
+    large = replace(LIMITS, context_tokens=100_000)
+    checked = check_request(with_sampling(prompt_logprobs=19, max_tokens=1), large)
+    assert check_prompt(checked, [1] * 50_000, large)
+    with pytest.raises(InvalidRequest, match="more than 1000000") as caught:
+        check_prompt(checked, [1] * 50_001, large)
+    assert caught.value.field == "sampling.prompt_logprobs"
+
+
 numbers = st.one_of(st.none(), st.floats(width=32))
 wholes = st.one_of(st.none(), st.integers(-2, 1 << 65), st.integers(0, 40))
 
@@ -273,6 +371,14 @@ wholes = st.one_of(st.none(), st.integers(-2, 1 << 65), st.integers(0, 40))
         min_tokens=wholes,
         stop_token_ids=st.lists(st.integers(-1, 101), max_size=3).map(tuple),
         logprobs=wholes,
+        repetition_penalty=numbers,
+        presence_penalty=numbers,
+        frequency_penalty=numbers,
+        logit_bias=st.lists(st.tuples(st.integers(-1, 101), st.floats()), max_size=2).map(tuple),
+        bad_sequences=st.lists(
+            st.lists(st.integers(-1, 101), max_size=2).map(tuple), max_size=2
+        ).map(tuple),
+        prompt_logprobs=wholes,
     ),
     count=st.integers(0, 40),
 )
@@ -291,3 +397,8 @@ def test_whatever_comes_is_right_or_refused_by_name(sampling, count):
     assert kept.min_tokens <= generation.max_tokens
     assert 1 <= generation.max_tokens <= LIMITS.context_tokens - count
     assert all(0 <= token_id < LIMITS.vocab_size for token_id in kept.stop_token_ids)
+    assert 0 < kept.repetition_penalty <= 10
+    assert abs(kept.presence_penalty) <= 2
+    assert abs(kept.frequency_penalty) <= 2
+    assert all(0 <= token_id < 100 and abs(bias) <= 100 for token_id, bias in kept.logit_bias)
+    assert all(sequence for sequence in kept.bad_sequences)

@@ -1,75 +1,14 @@
 """Malformed values are refused with the path of the field at fault."""
 
-import math
-
 import pytest
 
 from baton.errors import BatonError, InvalidRequest, LayoutMismatch, LostRace
 from baton.naming import Incarnation
-from baton.v1 import kv_pb2, sampling_pb2
+from baton.v1 import kv_pb2
 from engine.types import Limits
 from services.worker import validation
 
 LIMITS = Limits(context_tokens=64, vocab_size=100, eos_token_ids=frozenset({1}))
-GOOD = {"seed": 7, "max_tokens": 8}
-
-
-def sampling(**values):
-    message = sampling_pb2.SamplingParams(**(GOOD | values))
-    return validation.sampling_params("sampling", message, 10, LIMITS)
-
-
-def test_absent_values_get_their_documented_defaults():
-    params = sampling()
-    assert (params.temperature, params.top_k, params.top_p, params.min_p) == (1.0, 0, 1.0, 0.0)
-    assert (params.seed, params.max_tokens, params.min_tokens) == (7, 8, 0)
-    assert (params.stop_token_ids, params.ignore_eos, params.logprobs) == (frozenset(), False, None)
-
-
-def test_given_values_are_taken():
-    params = sampling(
-        temperature=0.0, top_k=5, top_p=0.5, min_p=0.25, min_tokens=8, stop_token_ids=[3, 4],
-        ignore_eos=True, logprobs=0, seed=2**64 - 1, max_tokens=54,
-    )  # fmt: skip
-    assert (params.temperature, params.top_k, params.top_p, params.min_p) == (0.0, 5, 0.5, 0.25)
-    assert (params.seed, params.max_tokens, params.min_tokens) == (2**64 - 1, 54, 8)
-    assert (params.stop_token_ids, params.ignore_eos, params.logprobs) == ({3, 4}, True, 0)
-
-
-@pytest.mark.parametrize(
-    ("field", "values"),
-    [
-        ("sampling.temperature", {"temperature": math.nan}),
-        ("sampling.temperature", {"temperature": math.inf}),
-        ("sampling.temperature", {"temperature": -0.1}),
-        ("sampling.temperature", {"temperature": 101.0}),
-        ("sampling.top_k", {"top_k": 101}),
-        ("sampling.top_p", {"top_p": 0.0}),
-        ("sampling.top_p", {"top_p": 1.5}),
-        ("sampling.top_p", {"top_p": math.nan}),
-        ("sampling.min_p", {"min_p": -1.0}),
-        ("sampling.min_p", {"min_p": math.nan}),
-        ("sampling.max_tokens", {"max_tokens": 0}),
-        ("sampling.max_tokens", {"max_tokens": 55}),
-        ("sampling.min_tokens", {"min_tokens": 9}),
-        ("sampling.stop_token_ids[1]", {"stop_token_ids": [5, 100]}),
-        ("sampling.stop_token_ids", {"stop_token_ids": [5] * 65}),
-        ("sampling.logprobs", {"logprobs": 21}),
-    ],
-)
-def test_bad_sampling_names_its_field(field, values):
-    with pytest.raises(InvalidRequest) as caught:
-        sampling(**values)
-    assert caught.value.field == field
-
-
-@pytest.mark.parametrize("missing", ["seed", "max_tokens"])
-def test_what_the_router_must_set_is_missed(missing):
-    message = sampling_pb2.SamplingParams(**GOOD)
-    message.ClearField(missing)
-    with pytest.raises(InvalidRequest) as caught:
-        validation.sampling_params("sampling", message, 10, LIMITS)
-    assert caught.value.field == f"sampling.{missing}"
 
 
 @pytest.mark.parametrize(
@@ -92,6 +31,12 @@ def test_emitted_tokens_must_leave_one_to_go():
         with pytest.raises(InvalidRequest) as caught:
             validation.emitted_ids("emitted", ids, 3, LIMITS)
         assert caught.value.field == field
+
+
+def test_choices_have_a_limit_and_a_default():
+    assert [validation.choices("choices", count) for count in (0, 1, 128)] == [1, 1, 128]
+    with pytest.raises(InvalidRequest, match="choices"):
+        validation.choices("choices", 129)
 
 
 @pytest.mark.parametrize("request_id", ["", "r" * 129])

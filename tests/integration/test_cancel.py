@@ -130,6 +130,7 @@ async def test_cancelled_while_decoding(cluster):
             if seen >= 3:
                 call.cancel()
                 break
+        assert seen >= 3
         await legs.release(response.handoff)
         cluster.wait_idle(1.0)
 
@@ -176,11 +177,15 @@ async def test_a_cancelled_long_prefill_stops_at_its_next_chunk(cluster):
 
 async def test_a_client_that_is_killed_frees_all(cluster):
     """SIGKILL sends no goodbye; the closed connection must be enough."""
-    process = cluster.spawn_client(["Once", "--max-tokens", "250"])
-    await asyncio.sleep(1.0)
+    cancelled = cluster.fleet().router.cancelled_requests
+    process = cluster.spawn_client(["Once", "--max-tokens", "490", "--ignore-eos"])
+    deadline = time.monotonic() + 20.0
+    while not cluster.worker_status("decode").running_sequences:
+        assert time.monotonic() < deadline, "the client's request did not run"
     process.send_signal(signal.SIGKILL)
     process.wait(5)
     cluster.wait_idle(2.0)
+    assert cluster.fleet().router.cancelled_requests == cancelled + 1
 
 
 async def test_an_error_in_one_stream_does_not_touch_its_neighbours(cluster):

@@ -13,6 +13,8 @@ from baton._calls import DEFAULT_ADDRESS
 from baton.cli.plain import plain_errors
 from baton.client import Client, GenerateOptions, Message, Prompt, Stream
 
+_MILD = 0.7
+_TELL_S = 2.0
 _KINDS = {
     events.PromptEcho: "prompt",
     events.Delta: "delta",
@@ -26,7 +28,9 @@ def generate(
         str, typer.Argument(metavar="PROMPT", help="Text to continue; `-` reads stdin.")
     ],
     max_tokens: Annotated[int | None, typer.Option(help="Most tokens to generate.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="0 is greedy.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="0 is greedy. Default: the model's own, else 0.7.")
+    ] = None,
     top_k: Annotated[int | None, typer.Option(help="Draw from the k most probable.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Draw from this much probability.")] = None,
     min_p: Annotated[
@@ -101,13 +105,26 @@ def generate(
         timeout=timeout,
     )
     input_: Prompt = [Message("user", text)] if chat else text
-    with Client(address) as client, client.generate(input_, **options) as stream:
-        if as_json:
-            _print_json(stream)
-        elif n is not None and n > 1:
-            _print_choices(stream)
-        else:
-            _print_text(stream)
+    with Client(address) as client:
+        if temperature is None:
+            options["temperature"] = _mild_temperature(client)
+        with client.generate(input_, **options) as stream:
+            if as_json:
+                _print_json(stream)
+            elif n is not None and n > 1:
+                _print_choices(stream)
+            else:
+                _print_text(stream)
+
+
+def _mild_temperature(client: Client) -> float | None:
+    """None where the model's makers recommend one, or the server can't tell now. Without any,
+    the protocol's 1.0 makes small models ramble."""
+    try:
+        recommended = client.model(timeout=_TELL_S).default_sampling.temperature
+    except errors.BatonError:
+        return None
+    return _MILD if recommended is None else None
 
 
 def _biases(given: Sequence[str]) -> dict[int, float]:

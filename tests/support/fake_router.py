@@ -55,6 +55,7 @@ class FakeRouter(inference_pb2_grpc.InferenceServiceServicer):
     def __init__(self, script: Script = two_tokens, address: str = "127.0.0.1:0") -> None:
         self.script = script
         self.fleet = inference_pb2.GetFleetResponse()
+        self.default_sampling = sampling_pb2.SamplingParams(temperature=0.5, top_k=4)
         self.requests: list[inference_pb2.GenerateRequest] = []
         self.checked: list[bool] = []
         self.cancelled = threading.Event()
@@ -90,7 +91,7 @@ class FakeRouter(inference_pb2_grpc.InferenceServiceServicer):
             model=limits,
             has_chat_template=True,
             default_max_tokens=64,
-            default_sampling=sampling_pb2.SamplingParams(temperature=0.5, top_k=4),
+            default_sampling=self.default_sampling,
         )
 
     def GetFleet(self, request, context):

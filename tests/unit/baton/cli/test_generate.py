@@ -33,6 +33,16 @@ def test_prints_the_text_and_a_line_end():
     assert not request.sampling.HasField("temperature")
 
 
+def test_a_model_without_a_temperature_of_its_own_gets_a_mild_one():
+    with FakeRouter() as router:
+        router.default_sampling.ClearField("temperature")
+        assert run(router, "Once").exit_code == 0
+        assert run(router, "Once", "--temperature=1").exit_code == 0
+    mild, given = router.requests
+    assert abs(mild.sampling.temperature - 0.7) < 1e-6
+    assert given.sampling.temperature == 1
+
+
 def test_text_that_ends_a_line_gets_no_other():
     def script(request):
         yield delta("Hello\n", 7)

@@ -10,21 +10,23 @@ from dataclasses import replace
 from typing import Any
 
 from baton.errors import InvalidRequest
+from services.common.sampling_limits import (
+    MAX_BAD_SEQUENCE_TOKENS,
+    MAX_BAD_SEQUENCES,
+    MAX_BIAS,
+    MAX_BIASES,
+    MAX_LOGPROBS,
+    MAX_PENALTY,
+    MAX_REPETITION_PENALTY,
+    MAX_STOP_TOKEN_IDS,
+    MAX_TEMPERATURE,
+)
 from services.router.request import ModelLimits, Sampling, SamplingFields
 from services.router.text import SamplingDefaults
 
 TokenSequence = tuple[int, ...]
 """Token ids in order."""
 
-MAX_TEMPERATURE = 100.0
-MAX_LOGPROBS = 20
-MAX_STOP_TOKEN_IDS = 64
-MAX_REPETITION_PENALTY = 10.0
-MAX_PENALTY = 2.0
-MAX_BIAS = 100.0
-MAX_BIASES = 300
-MAX_BAD_SEQUENCES = 64
-MAX_BAD_SEQUENCE_TOKENS = 64
 MAX_SEED = (1 << 64) - 1
 _DRAWN_SEED_BITS = 53
 

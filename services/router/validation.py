@@ -21,6 +21,7 @@ from dataclasses import replace
 
 from baton import naming
 from baton.errors import InvalidRequest, NotFound
+from services.common.sampling_limits import MAX_BAD_SEQUENCE_TOKENS, MAX_BAD_SEQUENCES
 from services.router.request import (
     ChatPrompt,
     CheckedRequest,
@@ -33,13 +34,7 @@ from services.router.request import (
     TextPrompt,
     TokenPrompt,
 )
-from services.router.sampling import (
-    MAX_BAD_SEQUENCE_TOKENS,
-    MAX_BAD_SEQUENCES,
-    TokenSequence,
-    check_sampling,
-    check_vocabulary,
-)
+from services.router.sampling import TokenSequence, check_sampling, check_vocabulary
 
 __all__ = [
     "ChatPrompt",

@@ -10,17 +10,19 @@ from baton.errors import InvalidRequest
 from baton.v1 import sampling_pb2
 from engine.types import Limits, SamplingParams
 from services.common.rpc import MAX_MESSAGE_BYTES
+from services.common.sampling_limits import (
+    MAX_BAD_SEQUENCE_TOKENS,
+    MAX_BAD_SEQUENCES,
+    MAX_BIAS,
+    MAX_BIASES,
+    MAX_LOGPROBS,
+    MAX_PENALTY,
+    MAX_REPETITION_PENALTY,
+    MAX_STOP_TOKEN_IDS,
+    MAX_TEMPERATURE,
+)
 from services.worker.validation import token_ids
 
-MAX_TEMPERATURE = 100.0
-MAX_STOP_TOKENS = 64
-MAX_LOGPROBS = 20
-MAX_REPETITION_PENALTY = 10.0
-MAX_PENALTY = 2.0
-MAX_BIASES = 300
-MAX_BIAS = 100.0
-MAX_BAD_SEQUENCES = 64
-MAX_BAD_SEQUENCE_TOKENS = 64
 _TOKEN_BYTES = 14
 _TOP_BYTES = 13
 """Of a message, at most: what a token with its log probability takes, and each beside it."""
@@ -36,8 +38,8 @@ def sampling_params(
             raise InvalidRequest(f"{path}.{name}", "must be set")
     room = limits.context_tokens - prompt_tokens
     max_tokens = _within(f"{path}.max_tokens", message.max_tokens, 1, room)
-    if len(message.stop_token_ids) > MAX_STOP_TOKENS:
-        raise InvalidRequest(f"{path}.stop_token_ids", f"at most {MAX_STOP_TOKENS}")
+    if len(message.stop_token_ids) > MAX_STOP_TOKEN_IDS:
+        raise InvalidRequest(f"{path}.stop_token_ids", f"at most {MAX_STOP_TOKEN_IDS}")
     stops = token_ids(f"{path}.stop_token_ids", message.stop_token_ids, limits)
     params = SamplingParams(
         temperature=_number(f"{path}.temperature", message.temperature, 0.0, MAX_TEMPERATURE)

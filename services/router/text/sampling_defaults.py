@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from services.common.sampling_limits import MAX_REPETITION_PENALTY, MAX_TEMPERATURE
+
 log = logging.getLogger(__name__)
 
-MAX_TEMPERATURE = 100.0
-MAX_REPETITION_PENALTY = 10.0
 _GENERATION_NAMES = {
     name: name for name in ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 }

@@ -193,7 +193,9 @@ def test_the_command_line_prints_each_choice(cluster):
         command = ["generate", f"--address={cluster.address}", "Once upon", "--seed=1", *options]
         return CliRunner().invoke(app, [*command, "--max-tokens=6", "--ignore-eos"])
 
-    whole = cluster.client.complete("Once upon", n=2, seed=1, max_tokens=6, ignore_eos=True)
+    whole = cluster.client.complete(
+        "Once upon", n=2, seed=1, temperature=0.7, max_tokens=6, ignore_eos=True
+    )
     shown = run("--n=2", "--echo")
     assert shown.exit_code == 0
     assert shown.output == "".join(

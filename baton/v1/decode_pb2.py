@@ -27,27 +27,31 @@ from baton.v1 import sampling_pb2 as baton_dot_v1_dot_sampling__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x62\x61ton/v1/decode.proto\x12\x08\x62\x61ton.v1\x1a\x11\x62\x61ton/v1/kv.proto\x1a\x17\x62\x61ton/v1/sampling.proto\x1a\x1egoogle/protobuf/duration.proto\"\x8e\x01\n\x06Prompt\x12\x18\n\x10prompt_token_ids\x18\x01 \x03(\r\x12\x19\n\x11\x65mitted_token_ids\x18\x02 \x03(\r\x12*\n\x08sampling\x18\x03 \x01(\x0b\x32\x18.baton.v1.SamplingParams\x12\x13\n\x0btenant_salt\x18\x04 \x01(\x0c\x12\x0e\n\x06\x63hoice\x18\x05 \x01(\r\"\xb8\x01\n\rDecodeRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12\x1a\n\x12layout_fingerprint\x18\x04 \x01(\t\x12$\n\x07handoff\x18\x05 \x01(\x0b\x32\x11.baton.v1.HandoffH\x00\x12\"\n\x06prompt\x18\x06 \x01(\x0b\x32\x10.baton.v1.PromptH\x00\x42\x07\n\x05start\"\xc7\x01\n\x0e\x44\x65\x63odeResponse\x12*\n\x07started\x18\x01 \x01(\x0b\x32\x17.baton.v1.DecodeStartedH\x00\x12(\n\x06tokens\x18\x02 \x01(\x0b\x32\x16.baton.v1.DecodeTokensH\x00\x12,\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x18.baton.v1.DecodeFinishedH\x00\x12(\n\x06prompt\x18\x04 \x01(\x0b\x32\x16.baton.v1.DecodePromptH\x00\x42\x07\n\x05\x65vent\"\x99\x01\n\rDecodeStarted\x12\x15\n\rcached_tokens\x18\x01 \x01(\r\x12\x16\n\x0emissing_tokens\x18\x02 \x01(\r\x12\x15\n\rfetched_blobs\x18\x03 \x01(\r\x12\x15\n\rfetched_bytes\x18\x04 \x01(\x04\x12+\n\x08\x66\x65tching\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"?\n\x0c\x44\x65\x63odePrompt\x12/\n\x0fprompt_logprobs\x18\x01 \x03(\x0b\x32\x16.baton.v1.SampledToken\"6\n\x0c\x44\x65\x63odeTokens\x12&\n\x06tokens\x18\x01 \x03(\x0b\x32\x16.baton.v1.SampledToken\"W\n\x0e\x44\x65\x63odeFinished\x12-\n\rfinish_reason\x18\x01 \x01(\x0e\x32\x16.baton.v1.FinishReason\x12\x16\n\x0e\x64\x65\x63oded_tokens\x18\x02 \x01(\r2N\n\rDecodeService\x12=\n\x06\x44\x65\x63ode\x12\x17.baton.v1.DecodeRequest\x1a\x18.baton.v1.DecodeResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x62\x61ton/v1/decode.proto\x12\x08\x62\x61ton.v1\x1a\x11\x62\x61ton/v1/kv.proto\x1a\x17\x62\x61ton/v1/sampling.proto\x1a\x1egoogle/protobuf/duration.proto\"\x8e\x01\n\x06Prompt\x12\x18\n\x10prompt_token_ids\x18\x01 \x03(\r\x12\x19\n\x11\x65mitted_token_ids\x18\x02 \x03(\r\x12*\n\x08sampling\x18\x03 \x01(\x0b\x32\x18.baton.v1.SamplingParams\x12\x13\n\x0btenant_salt\x18\x04 \x01(\x0c\x12\x0e\n\x06\x63hoice\x18\x05 \x01(\r\"\xf9\x01\n\rDecodeRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12\x1a\n\x12layout_fingerprint\x18\x04 \x01(\t\x12$\n\x07handoff\x18\x05 \x01(\x0b\x32\x11.baton.v1.HandoffH\x00\x12\"\n\x06prompt\x18\x06 \x01(\x0b\x32\x10.baton.v1.PromptH\x00\x12-\n\nitl_target\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08priority\x18\x08 \x01(\x11\x42\x07\n\x05start\"\xf8\x01\n\x0e\x44\x65\x63odeResponse\x12*\n\x07started\x18\x01 \x01(\x0b\x32\x17.baton.v1.DecodeStartedH\x00\x12(\n\x06tokens\x18\x02 \x01(\x0b\x32\x16.baton.v1.DecodeTokensH\x00\x12,\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x18.baton.v1.DecodeFinishedH\x00\x12/\n\nhanded_off\x18\x05 \x01(\x0b\x32\x19.baton.v1.DecodeHandedOffH\x00\x12(\n\x06prompt\x18\x04 \x01(\x0b\x32\x16.baton.v1.DecodePromptH\x00\x42\x07\n\x05\x65vent\"\x99\x01\n\rDecodeStarted\x12\x15\n\rcached_tokens\x18\x01 \x01(\r\x12\x16\n\x0emissing_tokens\x18\x02 \x01(\r\x12\x15\n\rfetched_blobs\x18\x03 \x01(\r\x12\x15\n\rfetched_bytes\x18\x04 \x01(\x04\x12+\n\x08\x66\x65tching\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"?\n\x0c\x44\x65\x63odePrompt\x12/\n\x0fprompt_logprobs\x18\x01 \x03(\x0b\x32\x16.baton.v1.SampledToken\"6\n\x0c\x44\x65\x63odeTokens\x12&\n\x06tokens\x18\x01 \x03(\x0b\x32\x16.baton.v1.SampledToken\"^\n\x0f\x44\x65\x63odeHandedOff\x12\"\n\x07handoff\x18\x01 \x01(\x0b\x32\x11.baton.v1.Handoff\x12\'\n\x06reason\x18\x02 \x01(\x0e\x32\x17.baton.v1.HandoffReason\"W\n\x0e\x44\x65\x63odeFinished\x12-\n\rfinish_reason\x18\x01 \x01(\x0e\x32\x16.baton.v1.FinishReason\x12\x16\n\x0e\x64\x65\x63oded_tokens\x18\x02 \x01(\r*j\n\rHandoffReason\x12\x1e\n\x1aHANDOFF_REASON_UNSPECIFIED\x10\x00\x12\x1c\n\x18HANDOFF_REASON_PREEMPTED\x10\x01\x12\x1b\n\x17HANDOFF_REASON_DRAINING\x10\x02\x32N\n\rDecodeService\x12=\n\x06\x44\x65\x63ode\x12\x17.baton.v1.DecodeRequest\x1a\x18.baton.v1.DecodeResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'baton.v1.decode_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_HANDOFFREASON']._serialized_start=1221
+  _globals['_HANDOFFREASON']._serialized_end=1327
   _globals['_PROMPT']._serialized_start=112
   _globals['_PROMPT']._serialized_end=254
   _globals['_DECODEREQUEST']._serialized_start=257
-  _globals['_DECODEREQUEST']._serialized_end=441
-  _globals['_DECODERESPONSE']._serialized_start=444
-  _globals['_DECODERESPONSE']._serialized_end=643
-  _globals['_DECODESTARTED']._serialized_start=646
-  _globals['_DECODESTARTED']._serialized_end=799
-  _globals['_DECODEPROMPT']._serialized_start=801
-  _globals['_DECODEPROMPT']._serialized_end=864
-  _globals['_DECODETOKENS']._serialized_start=866
-  _globals['_DECODETOKENS']._serialized_end=920
-  _globals['_DECODEFINISHED']._serialized_start=922
-  _globals['_DECODEFINISHED']._serialized_end=1009
-  _globals['_DECODESERVICE']._serialized_start=1011
-  _globals['_DECODESERVICE']._serialized_end=1089
+  _globals['_DECODEREQUEST']._serialized_end=506
+  _globals['_DECODERESPONSE']._serialized_start=509
+  _globals['_DECODERESPONSE']._serialized_end=757
+  _globals['_DECODESTARTED']._serialized_start=760
+  _globals['_DECODESTARTED']._serialized_end=913
+  _globals['_DECODEPROMPT']._serialized_start=915
+  _globals['_DECODEPROMPT']._serialized_end=978
+  _globals['_DECODETOKENS']._serialized_start=980
+  _globals['_DECODETOKENS']._serialized_end=1034
+  _globals['_DECODEHANDEDOFF']._serialized_start=1036
+  _globals['_DECODEHANDEDOFF']._serialized_end=1130
+  _globals['_DECODEFINISHED']._serialized_start=1132
+  _globals['_DECODEFINISHED']._serialized_end=1219
+  _globals['_DECODESERVICE']._serialized_start=1329
+  _globals['_DECODESERVICE']._serialized_end=1407
 # @@protoc_insertion_point(module_scope)

@@ -10,6 +10,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -20,6 +21,30 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _HandoffReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _HandoffReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HandoffReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    HANDOFF_REASON_UNSPECIFIED: _HandoffReason.ValueType  # 0
+    """Not set."""
+    HANDOFF_REASON_PREEMPTED: _HandoffReason.ValueType  # 1
+    """There are no KV blocks for it."""
+    HANDOFF_REASON_DRAINING: _HandoffReason.ValueType  # 2
+    """The worker drains."""
+
+class HandoffReason(_HandoffReason, metaclass=_HandoffReasonEnumTypeWrapper):
+    """Why a worker lets a sequence go."""
+
+HANDOFF_REASON_UNSPECIFIED: HandoffReason.ValueType  # 0
+"""Not set."""
+HANDOFF_REASON_PREEMPTED: HandoffReason.ValueType  # 1
+"""There are no KV blocks for it."""
+HANDOFF_REASON_DRAINING: HandoffReason.ValueType  # 2
+"""The worker drains."""
+Global___HandoffReason: _TypeAlias = HandoffReason  # noqa: Y015
 
 @_typing.final
 class Prompt(_message.Message):
@@ -77,6 +102,8 @@ class DecodeRequest(_message.Message):
     LAYOUT_FINGERPRINT_FIELD_NUMBER: _builtins.int
     HANDOFF_FIELD_NUMBER: _builtins.int
     PROMPT_FIELD_NUMBER: _builtins.int
+    ITL_TARGET_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The request, at most 128 characters."""
     attempt: _builtins.int
@@ -85,6 +112,8 @@ class DecodeRequest(_message.Message):
     """Incarnation of the worker that the claim was made on; another one answers ABORTED."""
     layout_fingerprint: _builtins.str
     """KV layout that the router expects. Empty: any."""
+    priority: _builtins.int
+    """Of sequences that lack KV blocks, those of the lowest priority are handed over first."""
     @_builtins.property
     def handoff(self) -> _kv_pb2.Handoff:
         """A computed prompt, with one choice: fetch its KV."""
@@ -92,6 +121,10 @@ class DecodeRequest(_message.Message):
     @_builtins.property
     def prompt(self) -> Global___Prompt:
         """Token ids: compute them here, beside the running batch."""
+
+    @_builtins.property
+    def itl_target(self) -> _duration_pb2.Duration:
+        """Inter-token latency that the sequence should have. Absent: any."""
 
     def __init__(
         self,
@@ -102,10 +135,12 @@ class DecodeRequest(_message.Message):
         layout_fingerprint: _builtins.str = ...,
         handoff: _kv_pb2.Handoff | None = ...,
         prompt: Global___Prompt | None = ...,
+        itl_target: _duration_pb2.Duration | None = ...,
+        priority: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["handoff", b"handoff", "prompt", b"prompt", "start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["handoff", b"handoff", "itl_target", b"itl_target", "prompt", b"prompt", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "handoff", b"handoff", "incarnation", b"incarnation", "layout_fingerprint", b"layout_fingerprint", "prompt", b"prompt", "request_id", b"request_id", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "handoff", b"handoff", "incarnation", b"incarnation", "itl_target", b"itl_target", "layout_fingerprint", b"layout_fingerprint", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["handoff", "prompt"]  # noqa: Y015
     _WhichOneofArgType_start: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
@@ -122,6 +157,7 @@ class DecodeResponse(_message.Message):
     STARTED_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
+    HANDED_OFF_FIELD_NUMBER: _builtins.int
     PROMPT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def started(self) -> Global___DecodeStarted:
@@ -133,7 +169,11 @@ class DecodeResponse(_message.Message):
 
     @_builtins.property
     def finished(self) -> Global___DecodeFinished:
-        """The sequence ended. Always the last event of a stream that ends with OK."""
+        """The sequence ended. Always the last event of its stream."""
+
+    @_builtins.property
+    def handed_off(self) -> Global___DecodeHandedOff:
+        """The worker lets the sequence go: it goes on elsewhere. Always the last event of its stream."""
 
     @_builtins.property
     def prompt(self) -> Global___DecodePrompt:
@@ -145,13 +185,14 @@ class DecodeResponse(_message.Message):
         started: Global___DecodeStarted | None = ...,
         tokens: Global___DecodeTokens | None = ...,
         finished: Global___DecodeFinished | None = ...,
+        handed_off: Global___DecodeHandedOff | None = ...,
         prompt: Global___DecodePrompt | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "finished", b"finished", "prompt", b"prompt", "started", b"started", "tokens", b"tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "finished", b"finished", "handed_off", b"handed_off", "prompt", b"prompt", "started", b"started", "tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "finished", b"finished", "prompt", b"prompt", "started", b"started", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "finished", b"finished", "handed_off", b"handed_off", "prompt", b"prompt", "started", b"started", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "tokens", "finished", "prompt"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "tokens", "finished", "handed_off", "prompt"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -244,6 +285,36 @@ class DecodeTokens(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DecodeTokens: _TypeAlias = DecodeTokens  # noqa: Y015
+
+@_typing.final
+class DecodeHandedOff(_message.Message):
+    """A sequence that goes on elsewhere."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HANDOFF_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    reason: Global___HandoffReason.ValueType
+    """Why."""
+    @_builtins.property
+    def handoff(self) -> _kv_pb2.Handoff:
+        """Everything to go on with; `emitted` holds all tokens so far. Its lease is the caller's to renew
+        and to release from now on.
+        """
+
+    def __init__(
+        self,
+        *,
+        handoff: _kv_pb2.Handoff | None = ...,
+        reason: Global___HandoffReason.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["handoff", b"handoff"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["handoff", b"handoff", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DecodeHandedOff: _TypeAlias = DecodeHandedOff  # noqa: Y015
 
 @_typing.final
 class DecodeFinished(_message.Message):

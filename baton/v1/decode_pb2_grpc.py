@@ -48,7 +48,7 @@ class DecodeServiceServicer:
 
     def Decode(self, request, context):
         """Streams the tokens of one sequence, one choice of a request: `started`, then `tokens`, then
-        `finished`.
+        `finished` or `handed_off`. A prefill worker serves this too: for when no decode worker lives.
 
         ABORTED: the worker has no room, is another incarnation, or works on a later attempt.
         FAILED_PRECONDITION: another KV layout. UNAVAILABLE: draining.

@@ -35,7 +35,7 @@ class DecodeServiceStub:
     def __new__(cls, channel: _aio.Channel) -> DecodeServiceAsyncStub: ...
     Decode: _grpc.UnaryStreamMultiCallable[_decode_pb2.DecodeRequest, _decode_pb2.DecodeResponse]
     """Streams the tokens of one sequence, one choice of a request: `started`, then `tokens`, then
-    `finished`.
+    `finished` or `handed_off`. A prefill worker serves this too: for when no decode worker lives.
 
     ABORTED: the worker has no room, is another incarnation, or works on a later attempt.
     FAILED_PRECONDITION: another KV layout. UNAVAILABLE: draining.
@@ -49,7 +49,7 @@ class DecodeServiceAsyncStub(DecodeServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Decode: _aio.UnaryStreamMultiCallable[_decode_pb2.DecodeRequest, _decode_pb2.DecodeResponse]  # type: ignore[assignment]
     """Streams the tokens of one sequence, one choice of a request: `started`, then `tokens`, then
-    `finished`.
+    `finished` or `handed_off`. A prefill worker serves this too: for when no decode worker lives.
 
     ABORTED: the worker has no room, is another incarnation, or works on a later attempt.
     FAILED_PRECONDITION: another KV layout. UNAVAILABLE: draining.
@@ -66,7 +66,7 @@ class DecodeServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_decode_pb2.DecodeResponse], _abc.AsyncIterator[_decode_pb2.DecodeResponse]]:
         """Streams the tokens of one sequence, one choice of a request: `started`, then `tokens`, then
-        `finished`.
+        `finished` or `handed_off`. A prefill worker serves this too: for when no decode worker lives.
 
         ABORTED: the worker has no room, is another incarnation, or works on a later attempt.
         FAILED_PRECONDITION: another KV layout. UNAVAILABLE: draining.

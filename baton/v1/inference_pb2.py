@@ -28,51 +28,59 @@ from baton.v1 import worker_pb2 as baton_dot_v1_dot_worker__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x62\x61ton/v1/inference.proto\x12\x08\x62\x61ton.v1\x1a\x17\x62\x61ton/v1/sampling.proto\x1a\x17\x62\x61ton/v1/transfer.proto\x1a\x15\x62\x61ton/v1/worker.proto\x1a\x1egoogle/protobuf/duration.proto\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"7\n\x0c\x43hatMessages\x12\'\n\x08messages\x18\x01 \x03(\x0b\x32\x15.baton.v1.ChatMessage\"\x95\x02\n\x0fGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0e\n\x04text\x18\x03 \x01(\tH\x00\x12&\n\x04\x63hat\x18\x04 \x01(\x0b\x32\x16.baton.v1.ChatMessagesH\x00\x12\'\n\ttoken_ids\x18\x05 \x01(\x0b\x32\x12.baton.v1.TokenIdsH\x00\x12*\n\x08sampling\x18\x06 \x01(\x0b\x32\x18.baton.v1.SamplingParams\x12\x0c\n\x04stop\x18\x07 \x03(\t\x12\t\n\x01n\x18\x08 \x01(\r\x12\x0c\n\x04\x65\x63ho\x18\t \x01(\x08\x12\x11\n\tbad_words\x18\n \x03(\t\x12\x0f\n\x07\x62\x65st_of\x18\x0b \x01(\rB\x07\n\x05input\"\xa3\x01\n\x10GenerateResponse\x12(\n\x05\x64\x65lta\x18\x01 \x01(\x0b\x32\x17.baton.v1.GenerateDeltaH\x00\x12\x30\n\tcompleted\x18\x02 \x01(\x0b\x32\x1b.baton.v1.GenerateCompletedH\x00\x12*\n\x06prompt\x18\x03 \x01(\x0b\x32\x18.baton.v1.GeneratePromptH\x00\x42\x07\n\x05\x65vent\"U\n\rGenerateDelta\x12\x0c\n\x04text\x18\x01 \x01(\t\x12&\n\x06tokens\x18\x02 \x03(\x0b\x32\x16.baton.v1.SampledToken\x12\x0e\n\x06\x63hoice\x18\x03 \x01(\r\"F\n\x0eGeneratePrompt\x12\x0c\n\x04text\x18\x01 \x01(\t\x12&\n\x06tokens\x18\x02 \x03(\x0b\x32\x16.baton.v1.SampledToken\"\xab\x01\n\x0f\x43ompletedChoice\x12\r\n\x05index\x18\x01 \x01(\r\x12-\n\rfinish_reason\x18\x02 \x01(\x0e\x32\x16.baton.v1.FinishReason\x12\x18\n\x0bstop_string\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x19\n\x11\x63ompletion_tokens\x18\x04 \x01(\r\x12\x15\n\rdecode_worker\x18\x05 \x01(\tB\x0e\n\x0c_stop_string\"\xb1\x01\n\x11GenerateCompleted\x12\x1e\n\x05usage\x18\x03 \x01(\x0b\x32\x0f.baton.v1.Usage\x12\"\n\x07timings\x18\x04 \x01(\x0b\x32\x11.baton.v1.Timings\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12\x0c\n\x04seed\x18\x06 \x01(\x04\x12*\n\x07\x63hoices\x18\x07 \x03(\x0b\x32\x19.baton.v1.CompletedChoiceJ\x04\x08\x01\x10\x02J\x04\x08\x02\x10\x03\"P\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\"\xd3\x02\n\x07Timings\x12(\n\x05queue\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x07prefill\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x36\n\x13time_to_first_token\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\x0bhandoff_gap\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x05total\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\x0eprefill_worker\x18\x06 \x01(\t\x12\x15\n\rdecode_worker\x18\x07 \x01(\t\x12\x18\n\x10prefill_attempts\x18\x08 \x01(\r\x12\x17\n\x0f\x64\x65\x63ode_attempts\x18\t \x01(\r\"\x11\n\x0fGetModelRequest\"\xa3\x01\n\x10GetModelResponse\x12$\n\x05model\x18\x01 \x01(\x0b\x32\x15.baton.v1.ModelLimits\x12\x19\n\x11has_chat_template\x18\x02 \x01(\x08\x12\x1a\n\x12\x64\x65\x66\x61ult_max_tokens\x18\x03 \x01(\r\x12\x32\n\x10\x64\x65\x66\x61ult_sampling\x18\x04 \x01(\x0b\x32\x18.baton.v1.SamplingParams\"*\n\x0fGetFleetRequest\x12\x17\n\x0f\x63heck_integrity\x18\x01 \x01(\x08\"\xb4\x01\n\x10GetFleetResponse\x12&\n\x07workers\x18\x01 \x03(\x0b\x32\x15.baton.v1.FleetWorker\x12*\n\ttransfers\x18\x02 \x03(\x0b\x32\x17.baton.v1.FleetTransfer\x12$\n\x05queue\x18\x03 \x01(\x0b\x32\x15.baton.v1.QueueStatus\x12&\n\x06router\x18\x04 \x01(\x0b\x32\x16.baton.v1.RouterStatus\"\x8f\x01\n\x0b\x46leetWorker\x12&\n\x06record\x18\x01 \x01(\x0b\x32\x16.baton.v1.WorkerRecord\x12\x31\n\x06status\x18\x02 \x01(\x0b\x32!.baton.v1.GetWorkerStatusResponse\x12\r\n\x05\x65rror\x18\x03 \x01(\t\x12\x16\n\x0epending_claims\x18\x04 \x01(\r\"d\n\rFleetTransfer\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x33\n\x06status\x18\x02 \x01(\x0b\x32#.baton.v1.GetTransferStatusResponse\x12\r\n\x05\x65rror\x18\x03 \x01(\t\"V\n\x0bQueueStatus\x12\x0f\n\x07waiting\x18\x01 \x01(\r\x12\r\n\x05turns\x18\x02 \x01(\r\x12\x0e\n\x06\x63laims\x18\x03 \x01(\r\x12\x17\n\x0fredis_available\x18\x04 \x01(\x08\"\xd7\x01\n\x0cRouterStatus\x12\x11\n\trouter_id\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\r\x12\x18\n\x10running_requests\x18\x03 \x01(\r\x12\x0e\n\x06leases\x18\x04 \x01(\r\x12\x1a\n\x12\x63ompleted_requests\x18\x05 \x01(\x04\x12\x1a\n\x12\x63\x61ncelled_requests\x18\x06 \x01(\x04\x12\x17\n\x0f\x66\x61iled_requests\x18\x07 \x01(\x04\x12\x14\n\x0cretried_legs\x18\x08 \x01(\x04\x12\x16\n\x0eresident_bytes\x18\t \x01(\x04\x32\xdd\x01\n\x10InferenceService\x12\x43\n\x08Generate\x12\x19.baton.v1.GenerateRequest\x1a\x1a.baton.v1.GenerateResponse0\x01\x12\x41\n\x08GetModel\x12\x19.baton.v1.GetModelRequest\x1a\x1a.baton.v1.GetModelResponse\x12\x41\n\x08GetFleet\x12\x19.baton.v1.GetFleetRequest\x1a\x1a.baton.v1.GetFleetResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x62\x61ton/v1/inference.proto\x12\x08\x62\x61ton.v1\x1a\x17\x62\x61ton/v1/sampling.proto\x1a\x17\x62\x61ton/v1/transfer.proto\x1a\x15\x62\x61ton/v1/worker.proto\x1a\x1egoogle/protobuf/duration.proto\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"7\n\x0c\x43hatMessages\x12\'\n\x08messages\x18\x01 \x03(\x0b\x32\x15.baton.v1.ChatMessage\"Z\n\x07Targets\x12\'\n\x04ttft\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12&\n\x03itl\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"?\n\nResumeFrom\x12\x0c\n\x04seed\x18\x01 \x01(\x04\x12#\n\x07\x65mitted\x18\x02 \x03(\x0b\x32\x12.baton.v1.TokenIds\"\xf0\x03\n\x0fGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0e\n\x04text\x18\x03 \x01(\tH\x00\x12&\n\x04\x63hat\x18\x04 \x01(\x0b\x32\x16.baton.v1.ChatMessagesH\x00\x12\'\n\ttoken_ids\x18\x05 \x01(\x0b\x32\x12.baton.v1.TokenIdsH\x00\x12*\n\x08sampling\x18\x06 \x01(\x0b\x32\x18.baton.v1.SamplingParams\x12\x0c\n\x04stop\x18\x07 \x03(\t\x12\t\n\x01n\x18\x08 \x01(\r\x12\x0c\n\x04\x65\x63ho\x18\t \x01(\x08\x12\x11\n\tbad_words\x18\n \x03(\t\x12\x0f\n\x07\x62\x65st_of\x18\x0b \x01(\r\x12-\n\rrequest_class\x18\x0c \x01(\x0e\x32\x16.baton.v1.RequestClass\x12.\n\x0bttft_target\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\nitl_target\x18\x0e \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08priority\x18\x0f \x01(\x11\x12\x0e\n\x06tenant\x18\x10 \x01(\t\x12)\n\x0bresume_from\x18\x11 \x01(\x0b\x32\x14.baton.v1.ResumeFromB\x07\n\x05input\"\xd3\x01\n\x10GenerateResponse\x12.\n\x08\x61\x63\x63\x65pted\x18\x04 \x01(\x0b\x32\x1a.baton.v1.GenerateAcceptedH\x00\x12(\n\x05\x64\x65lta\x18\x01 \x01(\x0b\x32\x17.baton.v1.GenerateDeltaH\x00\x12\x30\n\tcompleted\x18\x02 \x01(\x0b\x32\x1b.baton.v1.GenerateCompletedH\x00\x12*\n\x06prompt\x18\x03 \x01(\x0b\x32\x18.baton.v1.GeneratePromptH\x00\x42\x07\n\x05\x65vent\"g\n\x10GenerateAccepted\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\x31\n\x0epredicted_ttft\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"U\n\rGenerateDelta\x12\x0c\n\x04text\x18\x01 \x01(\t\x12&\n\x06tokens\x18\x02 \x03(\x0b\x32\x16.baton.v1.SampledToken\x12\x0e\n\x06\x63hoice\x18\x03 \x01(\r\"F\n\x0eGeneratePrompt\x12\x0c\n\x04text\x18\x01 \x01(\t\x12&\n\x06tokens\x18\x02 \x03(\x0b\x32\x16.baton.v1.SampledToken\"\xab\x01\n\x0f\x43ompletedChoice\x12\r\n\x05index\x18\x01 \x01(\r\x12-\n\rfinish_reason\x18\x02 \x01(\x0e\x32\x16.baton.v1.FinishReason\x12\x18\n\x0bstop_string\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x19\n\x11\x63ompletion_tokens\x18\x04 \x01(\r\x12\x15\n\rdecode_worker\x18\x05 \x01(\tB\x0e\n\x0c_stop_string\"\xb1\x01\n\x11GenerateCompleted\x12\x1e\n\x05usage\x18\x03 \x01(\x0b\x32\x0f.baton.v1.Usage\x12\"\n\x07timings\x18\x04 \x01(\x0b\x32\x11.baton.v1.Timings\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12\x0c\n\x04seed\x18\x06 \x01(\x04\x12*\n\x07\x63hoices\x18\x07 \x03(\x0b\x32\x19.baton.v1.CompletedChoiceJ\x04\x08\x01\x10\x02J\x04\x08\x02\x10\x03\"P\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\"\xcc\x03\n\x07Timings\x12(\n\x05queue\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x07prefill\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x36\n\x13time_to_first_token\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\x0bhandoff_gap\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x05total\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\x0eprefill_worker\x18\x06 \x01(\t\x12\x15\n\rdecode_worker\x18\x07 \x01(\t\x12\x18\n\x10prefill_attempts\x18\x08 \x01(\r\x12\x17\n\x0f\x64\x65\x63ode_attempts\x18\t \x01(\r\x12\x31\n\x0epredicted_ttft\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\rpredicted_itl\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nmigrations\x18\x0c \x01(\r\"\x11\n\x0fGetModelRequest\"\xfd\x01\n\x10GetModelResponse\x12$\n\x05model\x18\x01 \x01(\x0b\x32\x15.baton.v1.ModelLimits\x12\x19\n\x11has_chat_template\x18\x02 \x01(\x08\x12\x1a\n\x12\x64\x65\x66\x61ult_max_tokens\x18\x03 \x01(\r\x12\x32\n\x10\x64\x65\x66\x61ult_sampling\x18\x04 \x01(\x0b\x32\x18.baton.v1.SamplingParams\x12.\n\x13interactive_targets\x18\x05 \x01(\x0b\x32\x11.baton.v1.Targets\x12(\n\rbatch_targets\x18\x06 \x01(\x0b\x32\x11.baton.v1.Targets\"*\n\x0fGetFleetRequest\x12\x17\n\x0f\x63heck_integrity\x18\x01 \x01(\x08\"\xb4\x01\n\x10GetFleetResponse\x12&\n\x07workers\x18\x01 \x03(\x0b\x32\x15.baton.v1.FleetWorker\x12*\n\ttransfers\x18\x02 \x03(\x0b\x32\x17.baton.v1.FleetTransfer\x12$\n\x05queue\x18\x03 \x01(\x0b\x32\x15.baton.v1.QueueStatus\x12&\n\x06router\x18\x04 \x01(\x0b\x32\x16.baton.v1.RouterStatus\"\x8f\x01\n\x0b\x46leetWorker\x12&\n\x06record\x18\x01 \x01(\x0b\x32\x16.baton.v1.WorkerRecord\x12\x31\n\x06status\x18\x02 \x01(\x0b\x32!.baton.v1.GetWorkerStatusResponse\x12\r\n\x05\x65rror\x18\x03 \x01(\t\x12\x16\n\x0epending_claims\x18\x04 \x01(\r\"d\n\rFleetTransfer\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x33\n\x06status\x18\x02 \x01(\x0b\x32#.baton.v1.GetTransferStatusResponse\x12\r\n\x05\x65rror\x18\x03 \x01(\t\"\x98\x01\n\x0bQueueStatus\x12\x0f\n\x07waiting\x18\x01 \x01(\r\x12\r\n\x05turns\x18\x02 \x01(\r\x12\x0e\n\x06\x63laims\x18\x03 \x01(\r\x12\x17\n\x0fredis_available\x18\x04 \x01(\x08\x12.\n\x0bqueued_work\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08\x64\x65graded\x18\x06 \x01(\t\"\xb4\x03\n\x0cRouterStatus\x12\x11\n\trouter_id\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\r\x12\x18\n\x10running_requests\x18\x03 \x01(\r\x12\x0e\n\x06leases\x18\x04 \x01(\r\x12\x1a\n\x12\x63ompleted_requests\x18\x05 \x01(\x04\x12\x1a\n\x12\x63\x61ncelled_requests\x18\x06 \x01(\x04\x12\x17\n\x0f\x66\x61iled_requests\x18\x07 \x01(\x04\x12\x14\n\x0cretried_legs\x18\x08 \x01(\x04\x12\x16\n\x0eresident_bytes\x18\t \x01(\x04\x12\x18\n\x10refused_requests\x18\n \x01(\x04\x12\x19\n\x11resumed_sequences\x18\x0b \x01(\x04\x12\x1c\n\x14recomputed_sequences\x18\x0c \x01(\x04\x12\x1a\n\x12migrated_sequences\x18\r \x01(\x04\x12\x19\n\x11\x64\x65graded_requests\x18\x0e \x01(\x04\x12\x15\n\rlocal_prompts\x18\x0f \x01(\x04\x12\x11\n\tttft_held\x18\x10 \x01(\x04\x12\x10\n\x08itl_held\x18\x11 \x01(\x04\x12\x15\n\rindexed_blobs\x18\x12 \x01(\x04*e\n\x0cRequestClass\x12\x1d\n\x19REQUEST_CLASS_UNSPECIFIED\x10\x00\x12\x1d\n\x19REQUEST_CLASS_INTERACTIVE\x10\x01\x12\x17\n\x13REQUEST_CLASS_BATCH\x10\x02\x32\xdd\x01\n\x10InferenceService\x12\x43\n\x08Generate\x12\x19.baton.v1.GenerateRequest\x1a\x1a.baton.v1.GenerateResponse0\x01\x12\x41\n\x08GetModel\x12\x19.baton.v1.GetModelRequest\x1a\x1a.baton.v1.GetModelResponse\x12\x41\n\x08GetFleet\x12\x19.baton.v1.GetFleetRequest\x1a\x1a.baton.v1.GetFleetResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'baton.v1.inference_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_REQUESTCLASS']._serialized_start=3648
+  _globals['_REQUESTCLASS']._serialized_end=3749
   _globals['_TOKENIDS']._serialized_start=143
   _globals['_TOKENIDS']._serialized_end=166
   _globals['_CHATMESSAGE']._serialized_start=168
   _globals['_CHATMESSAGE']._serialized_end=212
   _globals['_CHATMESSAGES']._serialized_start=214
   _globals['_CHATMESSAGES']._serialized_end=269
-  _globals['_GENERATEREQUEST']._serialized_start=272
-  _globals['_GENERATEREQUEST']._serialized_end=549
-  _globals['_GENERATERESPONSE']._serialized_start=552
-  _globals['_GENERATERESPONSE']._serialized_end=715
-  _globals['_GENERATEDELTA']._serialized_start=717
-  _globals['_GENERATEDELTA']._serialized_end=802
-  _globals['_GENERATEPROMPT']._serialized_start=804
-  _globals['_GENERATEPROMPT']._serialized_end=874
-  _globals['_COMPLETEDCHOICE']._serialized_start=877
-  _globals['_COMPLETEDCHOICE']._serialized_end=1048
-  _globals['_GENERATECOMPLETED']._serialized_start=1051
-  _globals['_GENERATECOMPLETED']._serialized_end=1228
-  _globals['_USAGE']._serialized_start=1230
-  _globals['_USAGE']._serialized_end=1310
-  _globals['_TIMINGS']._serialized_start=1313
-  _globals['_TIMINGS']._serialized_end=1652
-  _globals['_GETMODELREQUEST']._serialized_start=1654
-  _globals['_GETMODELREQUEST']._serialized_end=1671
-  _globals['_GETMODELRESPONSE']._serialized_start=1674
-  _globals['_GETMODELRESPONSE']._serialized_end=1837
-  _globals['_GETFLEETREQUEST']._serialized_start=1839
-  _globals['_GETFLEETREQUEST']._serialized_end=1881
-  _globals['_GETFLEETRESPONSE']._serialized_start=1884
-  _globals['_GETFLEETRESPONSE']._serialized_end=2064
-  _globals['_FLEETWORKER']._serialized_start=2067
-  _globals['_FLEETWORKER']._serialized_end=2210
-  _globals['_FLEETTRANSFER']._serialized_start=2212
-  _globals['_FLEETTRANSFER']._serialized_end=2312
-  _globals['_QUEUESTATUS']._serialized_start=2314
-  _globals['_QUEUESTATUS']._serialized_end=2400
-  _globals['_ROUTERSTATUS']._serialized_start=2403
-  _globals['_ROUTERSTATUS']._serialized_end=2618
-  _globals['_INFERENCESERVICE']._serialized_start=2621
-  _globals['_INFERENCESERVICE']._serialized_end=2842
+  _globals['_TARGETS']._serialized_start=271
+  _globals['_TARGETS']._serialized_end=361
+  _globals['_RESUMEFROM']._serialized_start=363
+  _globals['_RESUMEFROM']._serialized_end=426
+  _globals['_GENERATEREQUEST']._serialized_start=429
+  _globals['_GENERATEREQUEST']._serialized_end=925
+  _globals['_GENERATERESPONSE']._serialized_start=928
+  _globals['_GENERATERESPONSE']._serialized_end=1139
+  _globals['_GENERATEACCEPTED']._serialized_start=1141
+  _globals['_GENERATEACCEPTED']._serialized_end=1244
+  _globals['_GENERATEDELTA']._serialized_start=1246
+  _globals['_GENERATEDELTA']._serialized_end=1331
+  _globals['_GENERATEPROMPT']._serialized_start=1333
+  _globals['_GENERATEPROMPT']._serialized_end=1403
+  _globals['_COMPLETEDCHOICE']._serialized_start=1406
+  _globals['_COMPLETEDCHOICE']._serialized_end=1577
+  _globals['_GENERATECOMPLETED']._serialized_start=1580
+  _globals['_GENERATECOMPLETED']._serialized_end=1757
+  _globals['_USAGE']._serialized_start=1759
+  _globals['_USAGE']._serialized_end=1839
+  _globals['_TIMINGS']._serialized_start=1842
+  _globals['_TIMINGS']._serialized_end=2302
+  _globals['_GETMODELREQUEST']._serialized_start=2304
+  _globals['_GETMODELREQUEST']._serialized_end=2321
+  _globals['_GETMODELRESPONSE']._serialized_start=2324
+  _globals['_GETMODELRESPONSE']._serialized_end=2577
+  _globals['_GETFLEETREQUEST']._serialized_start=2579
+  _globals['_GETFLEETREQUEST']._serialized_end=2621
+  _globals['_GETFLEETRESPONSE']._serialized_start=2624
+  _globals['_GETFLEETRESPONSE']._serialized_end=2804
+  _globals['_FLEETWORKER']._serialized_start=2807
+  _globals['_FLEETWORKER']._serialized_end=2950
+  _globals['_FLEETTRANSFER']._serialized_start=2952
+  _globals['_FLEETTRANSFER']._serialized_end=3052
+  _globals['_QUEUESTATUS']._serialized_start=3055
+  _globals['_QUEUESTATUS']._serialized_end=3207
+  _globals['_ROUTERSTATUS']._serialized_start=3210
+  _globals['_ROUTERSTATUS']._serialized_end=3646
+  _globals['_INFERENCESERVICE']._serialized_start=3752
+  _globals['_INFERENCESERVICE']._serialized_end=3973
 # @@protoc_insertion_point(module_scope)

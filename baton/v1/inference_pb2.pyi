@@ -11,6 +11,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -21,6 +22,30 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _RequestClass:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RequestClassEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RequestClass.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REQUEST_CLASS_UNSPECIFIED: _RequestClass.ValueType  # 0
+    """Not set: interactive."""
+    REQUEST_CLASS_INTERACTIVE: _RequestClass.ValueType  # 1
+    """Somebody waits for it."""
+    REQUEST_CLASS_BATCH: _RequestClass.ValueType  # 2
+    """It may take long; it fills what interactive requests leave, and has a minimum share."""
+
+class RequestClass(_RequestClass, metaclass=_RequestClassEnumTypeWrapper):
+    """Whom an answer is for."""
+
+REQUEST_CLASS_UNSPECIFIED: RequestClass.ValueType  # 0
+"""Not set: interactive."""
+REQUEST_CLASS_INTERACTIVE: RequestClass.ValueType  # 1
+"""Somebody waits for it."""
+REQUEST_CLASS_BATCH: RequestClass.ValueType  # 2
+"""It may take long; it fills what interactive requests leave, and has a minimum share."""
+Global___RequestClass: _TypeAlias = RequestClass  # noqa: Y015
 
 @_typing.final
 class TokenIds(_message.Message):
@@ -97,6 +122,64 @@ class ChatMessages(_message.Message):
 Global___ChatMessages: _TypeAlias = ChatMessages  # noqa: Y015
 
 @_typing.final
+class Targets(_message.Message):
+    """Latencies to hold."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TTFT_FIELD_NUMBER: _builtins.int
+    ITL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ttft(self) -> _duration_pb2.Duration:
+        """Time to first token."""
+
+    @_builtins.property
+    def itl(self) -> _duration_pb2.Duration:
+        """Inter-token latency."""
+
+    def __init__(
+        self,
+        *,
+        ttft: _duration_pb2.Duration | None = ...,
+        itl: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["itl", b"itl", "ttft", b"ttft"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["itl", b"itl", "ttft", b"ttft"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Targets: _TypeAlias = Targets  # noqa: Y015
+
+@_typing.final
+class ResumeFrom(_message.Message):
+    """Where a stream that its router cut off goes on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEED_FIELD_NUMBER: _builtins.int
+    EMITTED_FIELD_NUMBER: _builtins.int
+    seed: _builtins.int
+    """The seed, as `accepted` told it."""
+    @_builtins.property
+    def emitted(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenIds]:
+        """Tokens received so far of each choice, by index; no list may be missing."""
+
+    def __init__(
+        self,
+        *,
+        seed: _builtins.int = ...,
+        emitted: _abc.Iterable[Global___TokenIds] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["emitted", b"emitted", "seed", b"seed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeFrom: _TypeAlias = ResumeFrom  # noqa: Y015
+
+@_typing.final
 class GenerateRequest(_message.Message):
     """One generation."""
 
@@ -113,6 +196,12 @@ class GenerateRequest(_message.Message):
     ECHO_FIELD_NUMBER: _builtins.int
     BAD_WORDS_FIELD_NUMBER: _builtins.int
     BEST_OF_FIELD_NUMBER: _builtins.int
+    REQUEST_CLASS_FIELD_NUMBER: _builtins.int
+    TTFT_TARGET_FIELD_NUMBER: _builtins.int
+    ITL_TARGET_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    RESUME_FROM_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Id of the request, at most 128 characters of A-Z a-z 0-9 . _ : -. Empty: the router makes one."""
     model: _builtins.str
@@ -125,6 +214,14 @@ class GenerateRequest(_message.Message):
     """True: the prompt comes back too, in `prompt`, as text and tokens."""
     best_of: _builtins.int
     """Refused when above n: drawing more choices than are returned is not supported."""
+    request_class: Global___RequestClass.ValueType
+    """Decides the targets that are not given, and the place in the queue."""
+    priority: _builtins.int
+    """-10 to 10: each step is as much as having come a second earlier."""
+    tenant: _builtins.str
+    """Whose request it is, at most 64 characters of A-Z a-z 0-9 . _ : -. Tenants share the fleet
+    fairly, and none sees what another's prompts have left in caches. Empty: nobody's.
+    """
     @_builtins.property
     def chat(self) -> Global___ChatMessages:
         """A conversation, put through the model's chat template."""
@@ -147,6 +244,22 @@ class GenerateRequest(_message.Message):
         matched as tokenized by itself, and with a space before it.
         """
 
+    @_builtins.property
+    def ttft_target(self) -> _duration_pb2.Duration:
+        """Time to first token to hold, above 0 and at most an hour. Absent: that of the class. One that
+        can't be held is refused at once.
+        """
+
+    @_builtins.property
+    def itl_target(self) -> _duration_pb2.Duration:
+        """Inter-token latency to hold, above 0 and at most an hour. Absent: that of the class."""
+
+    @_builtins.property
+    def resume_from(self) -> Global___ResumeFrom:
+        """Goes on with a stream that was cut off, with the same prompt and parameters: tokens received
+        already are not sent again, though usage counts them.
+        """
+
     def __init__(
         self,
         *,
@@ -161,10 +274,16 @@ class GenerateRequest(_message.Message):
         echo: _builtins.bool = ...,
         bad_words: _abc.Iterable[_builtins.str] | None = ...,
         best_of: _builtins.int = ...,
+        request_class: Global___RequestClass.ValueType = ...,
+        ttft_target: _duration_pb2.Duration | None = ...,
+        itl_target: _duration_pb2.Duration | None = ...,
+        priority: _builtins.int = ...,
+        tenant: _builtins.str = ...,
+        resume_from: Global___ResumeFrom | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chat", b"chat", "input", b"input", "sampling", b"sampling", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chat", b"chat", "input", b"input", "itl_target", b"itl_target", "resume_from", b"resume_from", "sampling", b"sampling", "text", b"text", "token_ids", b"token_ids", "ttft_target", b"ttft_target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_words", b"bad_words", "best_of", b"best_of", "chat", b"chat", "echo", b"echo", "input", b"input", "model", b"model", "n", b"n", "request_id", b"request_id", "sampling", b"sampling", "stop", b"stop", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_words", b"bad_words", "best_of", b"best_of", "chat", b"chat", "echo", b"echo", "input", b"input", "itl_target", b"itl_target", "model", b"model", "n", b"n", "priority", b"priority", "request_class", b"request_class", "request_id", b"request_id", "resume_from", b"resume_from", "sampling", b"sampling", "stop", b"stop", "tenant", b"tenant", "text", b"text", "token_ids", b"token_ids", "ttft_target", b"ttft_target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["text", "chat", "token_ids"]  # noqa: Y015
     _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015
@@ -178,9 +297,14 @@ class GenerateResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    ACCEPTED_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
     COMPLETED_FIELD_NUMBER: _builtins.int
     PROMPT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def accepted(self) -> Global___GenerateAccepted:
+        """The request is valid and was let in. Always the first event."""
+
     @_builtins.property
     def delta(self) -> Global___GenerateDelta:
         """More output."""
@@ -196,19 +320,52 @@ class GenerateResponse(_message.Message):
     def __init__(
         self,
         *,
+        accepted: Global___GenerateAccepted | None = ...,
         delta: Global___GenerateDelta | None = ...,
         completed: Global___GenerateCompleted | None = ...,
         prompt: Global___GeneratePrompt | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["completed", b"completed", "delta", b"delta", "event", b"event", "prompt", b"prompt"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "completed", b"completed", "delta", b"delta", "event", b"event", "prompt", b"prompt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["completed", b"completed", "delta", b"delta", "event", b"event", "prompt", b"prompt"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "completed", b"completed", "delta", b"delta", "event", b"event", "prompt", b"prompt"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["delta", "completed", "prompt"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["accepted", "delta", "completed", "prompt"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
 Global___GenerateResponse: _TypeAlias = GenerateResponse  # noqa: Y015
+
+@_typing.final
+class GenerateAccepted(_message.Message):
+    """A request that was let in."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
+    PREDICTED_TTFT_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """The request's id."""
+    seed: _builtins.int
+    """The seed that is used: what `resume_from` needs."""
+    @_builtins.property
+    def predicted_ttft(self) -> _duration_pb2.Duration:
+        """Predicted time to first token, from the arrival."""
+
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        seed: _builtins.int = ...,
+        predicted_ttft: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["predicted_ttft", b"predicted_ttft"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["predicted_ttft", b"predicted_ttft", "request_id", b"request_id", "seed", b"seed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GenerateAccepted: _TypeAlias = GenerateAccepted  # noqa: Y015
 
 @_typing.final
 class GenerateDelta(_message.Message):
@@ -399,6 +556,9 @@ class Timings(_message.Message):
     DECODE_WORKER_FIELD_NUMBER: _builtins.int
     PREFILL_ATTEMPTS_FIELD_NUMBER: _builtins.int
     DECODE_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    PREDICTED_TTFT_FIELD_NUMBER: _builtins.int
+    PREDICTED_ITL_FIELD_NUMBER: _builtins.int
+    MIGRATIONS_FIELD_NUMBER: _builtins.int
     prefill_worker: _builtins.str
     """Worker that computed the prompt."""
     decode_worker: _builtins.str
@@ -407,6 +567,8 @@ class Timings(_message.Message):
     """Attempts of the prefill leg, from 1; 0 when there was none."""
     decode_attempts: _builtins.int
     """Attempts of the decode leg, from 1, of the choice that took the most; 0 when there was none."""
+    migrations: _builtins.int
+    """Times that a choice moved on with its KV, over all choices."""
     @_builtins.property
     def queue(self) -> _duration_pb2.Duration:
         """From the arrival to the turn."""
@@ -427,6 +589,14 @@ class Timings(_message.Message):
     def total(self) -> _duration_pb2.Duration:
         """From the arrival to the end."""
 
+    @_builtins.property
+    def predicted_ttft(self) -> _duration_pb2.Duration:
+        """Time to first token that was predicted at the arrival."""
+
+    @_builtins.property
+    def predicted_itl(self) -> _duration_pb2.Duration:
+        """Inter-token latency that was predicted for the decode worker of choice 0."""
+
     def __init__(
         self,
         *,
@@ -439,10 +609,13 @@ class Timings(_message.Message):
         decode_worker: _builtins.str = ...,
         prefill_attempts: _builtins.int = ...,
         decode_attempts: _builtins.int = ...,
+        predicted_ttft: _duration_pb2.Duration | None = ...,
+        predicted_itl: _duration_pb2.Duration | None = ...,
+        migrations: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["handoff_gap", b"handoff_gap", "prefill", b"prefill", "queue", b"queue", "time_to_first_token", b"time_to_first_token", "total", b"total"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["handoff_gap", b"handoff_gap", "predicted_itl", b"predicted_itl", "predicted_ttft", b"predicted_ttft", "prefill", b"prefill", "queue", b"queue", "time_to_first_token", b"time_to_first_token", "total", b"total"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decode_attempts", b"decode_attempts", "decode_worker", b"decode_worker", "handoff_gap", b"handoff_gap", "prefill", b"prefill", "prefill_attempts", b"prefill_attempts", "prefill_worker", b"prefill_worker", "queue", b"queue", "time_to_first_token", b"time_to_first_token", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decode_attempts", b"decode_attempts", "decode_worker", b"decode_worker", "handoff_gap", b"handoff_gap", "migrations", b"migrations", "predicted_itl", b"predicted_itl", "predicted_ttft", b"predicted_ttft", "prefill", b"prefill", "prefill_attempts", b"prefill_attempts", "prefill_worker", b"prefill_worker", "queue", b"queue", "time_to_first_token", b"time_to_first_token", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -471,6 +644,8 @@ class GetModelResponse(_message.Message):
     HAS_CHAT_TEMPLATE_FIELD_NUMBER: _builtins.int
     DEFAULT_MAX_TOKENS_FIELD_NUMBER: _builtins.int
     DEFAULT_SAMPLING_FIELD_NUMBER: _builtins.int
+    INTERACTIVE_TARGETS_FIELD_NUMBER: _builtins.int
+    BATCH_TARGETS_FIELD_NUMBER: _builtins.int
     has_chat_template: _builtins.bool
     """True when the model has a chat template."""
     default_max_tokens: _builtins.int
@@ -485,6 +660,16 @@ class GetModelResponse(_message.Message):
         generation_config.json. A field that is absent here too has the default of SamplingParams.
         """
 
+    @_builtins.property
+    def interactive_targets(self) -> Global___Targets:
+        """Targets of interactive requests that give none. Long prompts are given the time that they take
+        on an idle worker, twice.
+        """
+
+    @_builtins.property
+    def batch_targets(self) -> Global___Targets:
+        """The same for batch requests."""
+
     def __init__(
         self,
         *,
@@ -492,10 +677,12 @@ class GetModelResponse(_message.Message):
         has_chat_template: _builtins.bool = ...,
         default_max_tokens: _builtins.int = ...,
         default_sampling: _sampling_pb2.SamplingParams | None = ...,
+        interactive_targets: Global___Targets | None = ...,
+        batch_targets: Global___Targets | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["default_sampling", b"default_sampling", "model", b"model"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_targets", b"batch_targets", "default_sampling", b"default_sampling", "interactive_targets", b"interactive_targets", "model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_max_tokens", b"default_max_tokens", "default_sampling", b"default_sampling", "has_chat_template", b"has_chat_template", "model", b"model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_targets", b"batch_targets", "default_max_tokens", b"default_max_tokens", "default_sampling", b"default_sampling", "has_chat_template", b"has_chat_template", "interactive_targets", b"interactive_targets", "model", b"model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -643,6 +830,8 @@ class QueueStatus(_message.Message):
     TURNS_FIELD_NUMBER: _builtins.int
     CLAIMS_FIELD_NUMBER: _builtins.int
     REDIS_AVAILABLE_FIELD_NUMBER: _builtins.int
+    QUEUED_WORK_FIELD_NUMBER: _builtins.int
+    DEGRADED_FIELD_NUMBER: _builtins.int
     waiting: _builtins.int
     """Requests that wait for a turn."""
     turns: _builtins.int
@@ -651,6 +840,14 @@ class QueueStatus(_message.Message):
     """Claims that workers have not reported yet."""
     redis_available: _builtins.bool
     """Whether Redis answers."""
+    degraded: _builtins.str
+    """What is not as it should be: the workers of one role are gone, and the other serves both.
+    Empty: nothing.
+    """
+    @_builtins.property
+    def queued_work(self) -> _duration_pb2.Duration:
+        """Prompt work of all that wait."""
+
     def __init__(
         self,
         *,
@@ -658,10 +855,12 @@ class QueueStatus(_message.Message):
         turns: _builtins.int = ...,
         claims: _builtins.int = ...,
         redis_available: _builtins.bool = ...,
+        queued_work: _duration_pb2.Duration | None = ...,
+        degraded: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["queued_work", b"queued_work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "redis_available", b"redis_available", "turns", b"turns", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "degraded", b"degraded", "queued_work", b"queued_work", "redis_available", b"redis_available", "turns", b"turns", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -682,6 +881,15 @@ class RouterStatus(_message.Message):
     FAILED_REQUESTS_FIELD_NUMBER: _builtins.int
     RETRIED_LEGS_FIELD_NUMBER: _builtins.int
     RESIDENT_BYTES_FIELD_NUMBER: _builtins.int
+    REFUSED_REQUESTS_FIELD_NUMBER: _builtins.int
+    RESUMED_SEQUENCES_FIELD_NUMBER: _builtins.int
+    RECOMPUTED_SEQUENCES_FIELD_NUMBER: _builtins.int
+    MIGRATED_SEQUENCES_FIELD_NUMBER: _builtins.int
+    DEGRADED_REQUESTS_FIELD_NUMBER: _builtins.int
+    LOCAL_PROMPTS_FIELD_NUMBER: _builtins.int
+    TTFT_HELD_FIELD_NUMBER: _builtins.int
+    ITL_HELD_FIELD_NUMBER: _builtins.int
+    INDEXED_BLOBS_FIELD_NUMBER: _builtins.int
     router_id: _builtins.str
     """Its id."""
     pid: _builtins.int
@@ -697,9 +905,27 @@ class RouterStatus(_message.Message):
     failed_requests: _builtins.int
     """Requests that ended with an error."""
     retried_legs: _builtins.int
-    """Requests that were sent again after a worker failed or refused."""
+    """Calls that were made again after a worker failed or refused."""
     resident_bytes: _builtins.int
     """Resident memory of the process."""
+    refused_requests: _builtins.int
+    """Requests that were refused because their targets could not be held."""
+    resumed_sequences: _builtins.int
+    """Sequences that went on, after a decode worker failed, from KV that was there still."""
+    recomputed_sequences: _builtins.int
+    """Sequences that went on, after a decode worker failed, with their KV computed again."""
+    migrated_sequences: _builtins.int
+    """Sequences that moved with their KV, since their worker was full or draining."""
+    degraded_requests: _builtins.int
+    """Requests served while the workers of one role were gone."""
+    local_prompts: _builtins.int
+    """Prompts that were computed beside a decode batch because that was cheaper."""
+    ttft_held: _builtins.int
+    """Requests whose first token came within its target."""
+    itl_held: _builtins.int
+    """Requests whose mean inter-token latency was within its target."""
+    indexed_blobs: _builtins.int
+    """Names that the cache index knows."""
     def __init__(
         self,
         *,
@@ -712,10 +938,19 @@ class RouterStatus(_message.Message):
         failed_requests: _builtins.int = ...,
         retried_legs: _builtins.int = ...,
         resident_bytes: _builtins.int = ...,
+        refused_requests: _builtins.int = ...,
+        resumed_sequences: _builtins.int = ...,
+        recomputed_sequences: _builtins.int = ...,
+        migrated_sequences: _builtins.int = ...,
+        degraded_requests: _builtins.int = ...,
+        local_prompts: _builtins.int = ...,
+        ttft_held: _builtins.int = ...,
+        itl_held: _builtins.int = ...,
+        indexed_blobs: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled_requests", b"cancelled_requests", "completed_requests", b"completed_requests", "failed_requests", b"failed_requests", "leases", b"leases", "pid", b"pid", "resident_bytes", b"resident_bytes", "retried_legs", b"retried_legs", "router_id", b"router_id", "running_requests", b"running_requests"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled_requests", b"cancelled_requests", "completed_requests", b"completed_requests", "degraded_requests", b"degraded_requests", "failed_requests", b"failed_requests", "indexed_blobs", b"indexed_blobs", "itl_held", b"itl_held", "leases", b"leases", "local_prompts", b"local_prompts", "migrated_sequences", b"migrated_sequences", "pid", b"pid", "recomputed_sequences", b"recomputed_sequences", "refused_requests", b"refused_requests", "resident_bytes", b"resident_bytes", "resumed_sequences", b"resumed_sequences", "retried_legs", b"retried_legs", "router_id", b"router_id", "running_requests", b"running_requests", "ttft_held", b"ttft_held"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

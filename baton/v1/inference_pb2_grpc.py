@@ -57,7 +57,7 @@ class InferenceServiceServicer:
     """
 
     def Generate(self, request, context):
-        """Generates text. Events: any number of `delta`, then one `completed`.
+        """Generates text. Events: one `accepted`, any number of `delta`, then one `completed`.
 
         INVALID_ARGUMENT names the field that can never work. NOT_FOUND: unknown model.
         RESOURCE_EXHAUSTED: no room now; RetryInfo says when to try again.

@@ -34,7 +34,7 @@ class InferenceServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> InferenceServiceAsyncStub: ...
     Generate: _grpc.UnaryStreamMultiCallable[_inference_pb2.GenerateRequest, _inference_pb2.GenerateResponse]
-    """Generates text. Events: any number of `delta`, then one `completed`.
+    """Generates text. Events: one `accepted`, any number of `delta`, then one `completed`.
 
     INVALID_ARGUMENT names the field that can never work. NOT_FOUND: unknown model.
     RESOURCE_EXHAUSTED: no room now; RetryInfo says when to try again.
@@ -51,7 +51,7 @@ class InferenceServiceAsyncStub(InferenceServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Generate: _aio.UnaryStreamMultiCallable[_inference_pb2.GenerateRequest, _inference_pb2.GenerateResponse]  # type: ignore[assignment]
-    """Generates text. Events: any number of `delta`, then one `completed`.
+    """Generates text. Events: one `accepted`, any number of `delta`, then one `completed`.
 
     INVALID_ARGUMENT names the field that can never work. NOT_FOUND: unknown model.
     RESOURCE_EXHAUSTED: no room now; RetryInfo says when to try again.
@@ -71,7 +71,7 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _inference_pb2.GenerateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_inference_pb2.GenerateResponse], _abc.AsyncIterator[_inference_pb2.GenerateResponse]]:
-        """Generates text. Events: any number of `delta`, then one `completed`.
+        """Generates text. Events: one `accepted`, any number of `delta`, then one `completed`.
 
         INVALID_ARGUMENT names the field that can never work. NOT_FOUND: unknown model.
         RESOURCE_EXHAUSTED: no room now; RetryInfo says when to try again.

@@ -105,7 +105,9 @@ class ChoiceState(_message.Message):
     """Index of the choice; its noise is drawn with it."""
     @_builtins.property
     def emitted(self) -> _containers.RepeatedCompositeFieldContainer[_sampling_pb2.SampledToken]:
-        """Tokens sampled so far, the first token included. The last one is not in the KV yet."""
+        """Tokens sampled so far, the first token included. The last one is not in the KV yet. Empty
+        where a worker let the sequence go before its first token.
+        """
 
     def __init__(
         self,
@@ -123,7 +125,7 @@ Global___ChoiceState: _TypeAlias = ChoiceState  # noqa: Y015
 
 @_typing.final
 class Handoff(_message.Message):
-    """Everything a decode worker needs to go on where a prefill worker stopped."""
+    """Everything a decode worker needs to go on where another worker stopped."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -153,7 +155,7 @@ class Handoff(_message.Message):
 
     @_builtins.property
     def manifest(self) -> Global___Manifest:
-        """The KV of the prompt."""
+        """The KV of the prompt, and of the output so far where a decode worker made the handoff."""
 
     @_builtins.property
     def choices(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChoiceState]:
@@ -178,3 +180,58 @@ class Handoff(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Handoff: _TypeAlias = Handoff  # noqa: Y015
+
+@_typing.final
+class WatchBlobsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchBlobsRequest: _TypeAlias = WatchBlobsRequest  # noqa: Y015
+
+@_typing.final
+class BlobChanges(_message.Message):
+    """What a holder of KV has gained and lost since its last message. Names come from a moment ago:
+    they are hints for placing requests, never promises.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    RESET_FIELD_NUMBER: _builtins.int
+    ADDED_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    """Number of this message on its stream, from 1."""
+    reset: _builtins.bool
+    """True: forget everything before; `added` begins the whole list anew. So is the first message."""
+    @_builtins.property
+    def added(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Names that are held now, 16 bytes each."""
+
+    @_builtins.property
+    def removed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Names that are not held any more, 16 bytes each."""
+
+    def __init__(
+        self,
+        *,
+        sequence: _builtins.int = ...,
+        reset: _builtins.bool = ...,
+        added: _abc.Iterable[_builtins.bytes] | None = ...,
+        removed: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "removed", b"removed", "reset", b"reset", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BlobChanges: _TypeAlias = BlobChanges  # noqa: Y015

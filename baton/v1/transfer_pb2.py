@@ -22,74 +22,75 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from baton.v1 import kv_pb2 as baton_dot_v1_dot_kv__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x62\x61ton/v1/transfer.proto\x12\x08\x62\x61ton.v1\x1a\x1egoogle/protobuf/duration.proto\"[\n\rAttachRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\r\x12\x15\n\rsegment_bytes\x18\x04 \x01(\x04\"Q\n\x0e\x41ttachResponse\x12\x14\n\x0csegment_path\x18\x01 \x01(\t\x12\x12\n\nsegment_id\x18\x02 \x01(\t\x12\x15\n\rsegment_bytes\x18\x03 \x01(\x04\"Y\n\x05Place\x12\x12\n\nsegment_id\x18\x01 \x01(\t\x12\x14\n\x0coffset_bytes\x18\x02 \x01(\x04\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x12\n\ngeneration\x18\x04 \x01(\x04\"c\n\x0eReserveRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x13\n\x0bsizes_bytes\x18\x02 \x03(\x04\x12\'\n\x04wait\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"2\n\x0fReserveResponse\x12\x1f\n\x06places\x18\x01 \x03(\x0b\x32\x0f.baton.v1.Place\"{\n\x0bWrittenBlob\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\x1e\n\x05place\x18\x02 \x01(\x0b\x32\x0f.baton.v1.Place\x12\x10\n\x08\x63hecksum\x18\x03 \x01(\x06\x12,\n\trecompute\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x8a\x01\n\rCommitRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12$\n\x05\x62lobs\x18\x02 \x03(\x0b\x32\x15.baton.v1.WrittenBlob\x12\x10\n\x08lease_id\x18\x03 \x01(\t\x12,\n\tlease_ttl\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x1f\n\x0e\x43ommitResponse\x12\r\n\x05\x62ound\x18\x01 \x03(\x08\"F\n\x0e\x41\x62\x61ndonRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x1f\n\x06places\x18\x02 \x03(\x0b\x32\x0f.baton.v1.Place\"\x11\n\x0f\x41\x62\x61ndonResponse\"\x1e\n\rLookupRequest\x12\r\n\x05names\x18\x01 \x03(\x0c\"\x1e\n\x0eLookupResponse\x12\x0c\n\x04held\x18\x01 \x03(\x08\"w\n\x0e\x41\x63quireRequest\x12\r\n\x05names\x18\x01 \x03(\x0c\x12\x10\n\x08lease_id\x18\x02 \x01(\t\x12,\n\tlease_ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\x0esource_address\x18\x04 \x01(\t\"!\n\x10ReadBlobsRequest\x12\r\n\x05names\x18\x01 \x03(\x0c\"k\n\x11ReadBlobsResponse\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\x14\n\x0coffset_bytes\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x04 \x01(\x04\x12\x10\n\x08\x63hecksum\x18\x05 \x01(\x06\"s\n\x13\x44\x65scribeNixlRequest\x12\r\n\x05names\x18\x01 \x03(\x0c\x12\x10\n\x08lease_id\x18\x02 \x01(\t\x12,\n\tlease_ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05\x61gent\x18\x04 \x01(\t\"s\n\x14\x44\x65scribeNixlResponse\x12\x16\n\x0e\x61gent_metadata\x18\x01 \x01(\x0c\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12#\n\x06places\x18\x03 \x03(\x0b\x32\x13.baton.v1.NixlPlace\x12\x0f\n\x07missing\x18\x04 \x03(\x0c\"\\\n\tNixlPlace\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\x04\x12\x1e\n\x05place\x18\x03 \x01(\x0b\x32\x0f.baton.v1.Place\x12\x10\n\x08\x63hecksum\x18\x04 \x01(\x06\"d\n\x0cReadableBlob\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\x1e\n\x05place\x18\x02 \x01(\x0b\x32\x0f.baton.v1.Place\x12\x14\n\x0csegment_path\x18\x03 \x01(\t\x12\x10\n\x08\x63hecksum\x18\x04 \x01(\x06\"I\n\x0f\x41\x63quireResponse\x12%\n\x05\x62lobs\x18\x01 \x03(\x0b\x32\x16.baton.v1.ReadableBlob\x12\x0f\n\x07missing\x18\x02 \x03(\x0c\">\n\x0e\x44iscardRequest\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\x1e\n\x05place\x18\x02 \x01(\x0b\x32\x0f.baton.v1.Place\"\x11\n\x0f\x44iscardResponse\"S\n\x11RenewLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12,\n\tlease_ttl\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x14\n\x12RenewLeaseResponse\"\'\n\x13ReleaseLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\"\x16\n\x14ReleaseLeaseResponse\"3\n\x18GetTransferStatusRequest\x12\x17\n\x0f\x63heck_integrity\x18\x01 \x01(\x08\"\x85\x03\n\x19GetTransferStatusResponse\x12\x0b\n\x03pid\x18\x01 \x01(\r\x12)\n\x08segments\x18\x02 \x03(\x0b\x32\x17.baton.v1.SegmentStatus\x12\x0e\n\x06leases\x18\x03 \x01(\r\x12\x14\n\x0cleased_blobs\x18\x04 \x01(\r\x12\r\n\x05\x62lobs\x18\x05 \x01(\r\x12\x14\n\x0creservations\x18\x06 \x01(\r\x12\x17\n\x0f\x63ommitted_blobs\x18\x07 \x01(\x04\x12\x19\n\x11\x64uplicate_commits\x18\x08 \x01(\x04\x12\x16\n\x0e\x61\x63quired_blobs\x18\t \x01(\x04\x12\x14\n\x0cmissed_names\x18\n \x01(\x04\x12\x15\n\revicted_blobs\x18\x0b \x01(\x04\x12\x15\n\rcorrupt_blobs\x18\x0c \x01(\x04\x12\x16\n\x0e\x65xpired_leases\x18\r \x01(\x04\x12\x12\n\npeer_blobs\x18\x0e \x01(\x04\x12\x12\n\npeer_bytes\x18\x0f \x01(\x04\x12\x15\n\rpeer_failures\x18\x10 \x01(\x04\"_\n\rSegmentStatus\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x12\n\nused_bytes\x18\x04 \x01(\x04\x32\xd9\x06\n\x0fTransferService\x12=\n\x06\x41ttach\x12\x17.baton.v1.AttachRequest\x1a\x18.baton.v1.AttachResponse0\x01\x12>\n\x07Reserve\x12\x18.baton.v1.ReserveRequest\x1a\x19.baton.v1.ReserveResponse\x12;\n\x06\x43ommit\x12\x17.baton.v1.CommitRequest\x1a\x18.baton.v1.CommitResponse\x12>\n\x07\x41\x62\x61ndon\x12\x18.baton.v1.AbandonRequest\x1a\x19.baton.v1.AbandonResponse\x12;\n\x06Lookup\x12\x17.baton.v1.LookupRequest\x1a\x18.baton.v1.LookupResponse\x12@\n\x07\x41\x63quire\x12\x18.baton.v1.AcquireRequest\x1a\x19.baton.v1.AcquireResponse0\x01\x12>\n\x07\x44iscard\x12\x18.baton.v1.DiscardRequest\x1a\x19.baton.v1.DiscardResponse\x12\x46\n\tReadBlobs\x12\x1a.baton.v1.ReadBlobsRequest\x1a\x1b.baton.v1.ReadBlobsResponse0\x01\x12M\n\x0c\x44\x65scribeNixl\x12\x1d.baton.v1.DescribeNixlRequest\x1a\x1e.baton.v1.DescribeNixlResponse\x12G\n\nRenewLease\x12\x1b.baton.v1.RenewLeaseRequest\x1a\x1c.baton.v1.RenewLeaseResponse\x12M\n\x0cReleaseLease\x12\x1d.baton.v1.ReleaseLeaseRequest\x1a\x1e.baton.v1.ReleaseLeaseResponse\x12\\\n\x11GetTransferStatus\x12\".baton.v1.GetTransferStatusRequest\x1a#.baton.v1.GetTransferStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x62\x61ton/v1/transfer.proto\x12\x08\x62\x61ton.v1\x1a\x11\x62\x61ton/v1/kv.proto\x1a\x1egoogle/protobuf/duration.proto\"[\n\rAttachRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\r\x12\x15\n\rsegment_bytes\x18\x04 \x01(\x04\"Q\n\x0e\x41ttachResponse\x12\x14\n\x0csegment_path\x18\x01 \x01(\t\x12\x12\n\nsegment_id\x18\x02 \x01(\t\x12\x15\n\rsegment_bytes\x18\x03 \x01(\x04\"Y\n\x05Place\x12\x12\n\nsegment_id\x18\x01 \x01(\t\x12\x14\n\x0coffset_bytes\x18\x02 \x01(\x04\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x12\n\ngeneration\x18\x04 \x01(\x04\"c\n\x0eReserveRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x13\n\x0bsizes_bytes\x18\x02 \x03(\x04\x12\'\n\x04wait\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"2\n\x0fReserveResponse\x12\x1f\n\x06places\x18\x01 \x03(\x0b\x32\x0f.baton.v1.Place\"{\n\x0bWrittenBlob\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\x1e\n\x05place\x18\x02 \x01(\x0b\x32\x0f.baton.v1.Place\x12\x10\n\x08\x63hecksum\x18\x03 \x01(\x06\x12,\n\trecompute\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x8a\x01\n\rCommitRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12$\n\x05\x62lobs\x18\x02 \x03(\x0b\x32\x15.baton.v1.WrittenBlob\x12\x10\n\x08lease_id\x18\x03 \x01(\t\x12,\n\tlease_ttl\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x1f\n\x0e\x43ommitResponse\x12\r\n\x05\x62ound\x18\x01 \x03(\x08\"F\n\x0e\x41\x62\x61ndonRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x1f\n\x06places\x18\x02 \x03(\x0b\x32\x0f.baton.v1.Place\"\x11\n\x0f\x41\x62\x61ndonResponse\"\x1e\n\rLookupRequest\x12\r\n\x05names\x18\x01 \x03(\x0c\"\x1e\n\x0eLookupResponse\x12\x0c\n\x04held\x18\x01 \x03(\x08\"w\n\x0e\x41\x63quireRequest\x12\r\n\x05names\x18\x01 \x03(\x0c\x12\x10\n\x08lease_id\x18\x02 \x01(\t\x12,\n\tlease_ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\x0esource_address\x18\x04 \x01(\t\"!\n\x10ReadBlobsRequest\x12\r\n\x05names\x18\x01 \x03(\x0c\"k\n\x11ReadBlobsResponse\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\x14\n\x0coffset_bytes\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x04 \x01(\x04\x12\x10\n\x08\x63hecksum\x18\x05 \x01(\x06\"s\n\x13\x44\x65scribeNixlRequest\x12\r\n\x05names\x18\x01 \x03(\x0c\x12\x10\n\x08lease_id\x18\x02 \x01(\t\x12,\n\tlease_ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05\x61gent\x18\x04 \x01(\t\"s\n\x14\x44\x65scribeNixlResponse\x12\x16\n\x0e\x61gent_metadata\x18\x01 \x01(\x0c\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12#\n\x06places\x18\x03 \x03(\x0b\x32\x13.baton.v1.NixlPlace\x12\x0f\n\x07missing\x18\x04 \x03(\x0c\"\\\n\tNixlPlace\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\x04\x12\x1e\n\x05place\x18\x03 \x01(\x0b\x32\x0f.baton.v1.Place\x12\x10\n\x08\x63hecksum\x18\x04 \x01(\x06\"d\n\x0cReadableBlob\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\x1e\n\x05place\x18\x02 \x01(\x0b\x32\x0f.baton.v1.Place\x12\x14\n\x0csegment_path\x18\x03 \x01(\t\x12\x10\n\x08\x63hecksum\x18\x04 \x01(\x06\"I\n\x0f\x41\x63quireResponse\x12%\n\x05\x62lobs\x18\x01 \x03(\x0b\x32\x16.baton.v1.ReadableBlob\x12\x0f\n\x07missing\x18\x02 \x03(\x0c\">\n\x0e\x44iscardRequest\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\x1e\n\x05place\x18\x02 \x01(\x0b\x32\x0f.baton.v1.Place\"\x11\n\x0f\x44iscardResponse\"S\n\x11RenewLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12,\n\tlease_ttl\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x14\n\x12RenewLeaseResponse\"\'\n\x13ReleaseLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\"\x16\n\x14ReleaseLeaseResponse\"3\n\x18GetTransferStatusRequest\x12\x17\n\x0f\x63heck_integrity\x18\x01 \x01(\x08\"\x85\x03\n\x19GetTransferStatusResponse\x12\x0b\n\x03pid\x18\x01 \x01(\r\x12)\n\x08segments\x18\x02 \x03(\x0b\x32\x17.baton.v1.SegmentStatus\x12\x0e\n\x06leases\x18\x03 \x01(\r\x12\x14\n\x0cleased_blobs\x18\x04 \x01(\r\x12\r\n\x05\x62lobs\x18\x05 \x01(\r\x12\x14\n\x0creservations\x18\x06 \x01(\r\x12\x17\n\x0f\x63ommitted_blobs\x18\x07 \x01(\x04\x12\x19\n\x11\x64uplicate_commits\x18\x08 \x01(\x04\x12\x16\n\x0e\x61\x63quired_blobs\x18\t \x01(\x04\x12\x14\n\x0cmissed_names\x18\n \x01(\x04\x12\x15\n\revicted_blobs\x18\x0b \x01(\x04\x12\x15\n\rcorrupt_blobs\x18\x0c \x01(\x04\x12\x16\n\x0e\x65xpired_leases\x18\r \x01(\x04\x12\x12\n\npeer_blobs\x18\x0e \x01(\x04\x12\x12\n\npeer_bytes\x18\x0f \x01(\x04\x12\x15\n\rpeer_failures\x18\x10 \x01(\x04\"u\n\rSegmentStatus\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x12\n\nused_bytes\x18\x04 \x01(\x04\x12\x14\n\x0cleased_blobs\x18\x05 \x01(\r2\x9d\x07\n\x0fTransferService\x12=\n\x06\x41ttach\x12\x17.baton.v1.AttachRequest\x1a\x18.baton.v1.AttachResponse0\x01\x12>\n\x07Reserve\x12\x18.baton.v1.ReserveRequest\x1a\x19.baton.v1.ReserveResponse\x12;\n\x06\x43ommit\x12\x17.baton.v1.CommitRequest\x1a\x18.baton.v1.CommitResponse\x12>\n\x07\x41\x62\x61ndon\x12\x18.baton.v1.AbandonRequest\x1a\x19.baton.v1.AbandonResponse\x12\x42\n\nWatchBlobs\x12\x1b.baton.v1.WatchBlobsRequest\x1a\x15.baton.v1.BlobChanges0\x01\x12;\n\x06Lookup\x12\x17.baton.v1.LookupRequest\x1a\x18.baton.v1.LookupResponse\x12@\n\x07\x41\x63quire\x12\x18.baton.v1.AcquireRequest\x1a\x19.baton.v1.AcquireResponse0\x01\x12>\n\x07\x44iscard\x12\x18.baton.v1.DiscardRequest\x1a\x19.baton.v1.DiscardResponse\x12\x46\n\tReadBlobs\x12\x1a.baton.v1.ReadBlobsRequest\x1a\x1b.baton.v1.ReadBlobsResponse0\x01\x12M\n\x0c\x44\x65scribeNixl\x12\x1d.baton.v1.DescribeNixlRequest\x1a\x1e.baton.v1.DescribeNixlResponse\x12G\n\nRenewLease\x12\x1b.baton.v1.RenewLeaseRequest\x1a\x1c.baton.v1.RenewLeaseResponse\x12M\n\x0cReleaseLease\x12\x1d.baton.v1.ReleaseLeaseRequest\x1a\x1e.baton.v1.ReleaseLeaseResponse\x12\\\n\x11GetTransferStatus\x12\".baton.v1.GetTransferStatusRequest\x1a#.baton.v1.GetTransferStatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'baton.v1.transfer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ATTACHREQUEST']._serialized_start=69
-  _globals['_ATTACHREQUEST']._serialized_end=160
-  _globals['_ATTACHRESPONSE']._serialized_start=162
-  _globals['_ATTACHRESPONSE']._serialized_end=243
-  _globals['_PLACE']._serialized_start=245
-  _globals['_PLACE']._serialized_end=334
-  _globals['_RESERVEREQUEST']._serialized_start=336
-  _globals['_RESERVEREQUEST']._serialized_end=435
-  _globals['_RESERVERESPONSE']._serialized_start=437
-  _globals['_RESERVERESPONSE']._serialized_end=487
-  _globals['_WRITTENBLOB']._serialized_start=489
-  _globals['_WRITTENBLOB']._serialized_end=612
-  _globals['_COMMITREQUEST']._serialized_start=615
-  _globals['_COMMITREQUEST']._serialized_end=753
-  _globals['_COMMITRESPONSE']._serialized_start=755
-  _globals['_COMMITRESPONSE']._serialized_end=786
-  _globals['_ABANDONREQUEST']._serialized_start=788
-  _globals['_ABANDONREQUEST']._serialized_end=858
-  _globals['_ABANDONRESPONSE']._serialized_start=860
-  _globals['_ABANDONRESPONSE']._serialized_end=877
-  _globals['_LOOKUPREQUEST']._serialized_start=879
-  _globals['_LOOKUPREQUEST']._serialized_end=909
-  _globals['_LOOKUPRESPONSE']._serialized_start=911
-  _globals['_LOOKUPRESPONSE']._serialized_end=941
-  _globals['_ACQUIREREQUEST']._serialized_start=943
-  _globals['_ACQUIREREQUEST']._serialized_end=1062
-  _globals['_READBLOBSREQUEST']._serialized_start=1064
-  _globals['_READBLOBSREQUEST']._serialized_end=1097
-  _globals['_READBLOBSRESPONSE']._serialized_start=1099
-  _globals['_READBLOBSRESPONSE']._serialized_end=1206
-  _globals['_DESCRIBENIXLREQUEST']._serialized_start=1208
-  _globals['_DESCRIBENIXLREQUEST']._serialized_end=1323
-  _globals['_DESCRIBENIXLRESPONSE']._serialized_start=1325
-  _globals['_DESCRIBENIXLRESPONSE']._serialized_end=1440
-  _globals['_NIXLPLACE']._serialized_start=1442
-  _globals['_NIXLPLACE']._serialized_end=1534
-  _globals['_READABLEBLOB']._serialized_start=1536
-  _globals['_READABLEBLOB']._serialized_end=1636
-  _globals['_ACQUIRERESPONSE']._serialized_start=1638
-  _globals['_ACQUIRERESPONSE']._serialized_end=1711
-  _globals['_DISCARDREQUEST']._serialized_start=1713
-  _globals['_DISCARDREQUEST']._serialized_end=1775
-  _globals['_DISCARDRESPONSE']._serialized_start=1777
-  _globals['_DISCARDRESPONSE']._serialized_end=1794
-  _globals['_RENEWLEASEREQUEST']._serialized_start=1796
-  _globals['_RENEWLEASEREQUEST']._serialized_end=1879
-  _globals['_RENEWLEASERESPONSE']._serialized_start=1881
-  _globals['_RENEWLEASERESPONSE']._serialized_end=1901
-  _globals['_RELEASELEASEREQUEST']._serialized_start=1903
-  _globals['_RELEASELEASEREQUEST']._serialized_end=1942
-  _globals['_RELEASELEASERESPONSE']._serialized_start=1944
-  _globals['_RELEASELEASERESPONSE']._serialized_end=1966
-  _globals['_GETTRANSFERSTATUSREQUEST']._serialized_start=1968
-  _globals['_GETTRANSFERSTATUSREQUEST']._serialized_end=2019
-  _globals['_GETTRANSFERSTATUSRESPONSE']._serialized_start=2022
-  _globals['_GETTRANSFERSTATUSRESPONSE']._serialized_end=2411
-  _globals['_SEGMENTSTATUS']._serialized_start=2413
-  _globals['_SEGMENTSTATUS']._serialized_end=2508
-  _globals['_TRANSFERSERVICE']._serialized_start=2511
-  _globals['_TRANSFERSERVICE']._serialized_end=3368
+  _globals['_ATTACHREQUEST']._serialized_start=88
+  _globals['_ATTACHREQUEST']._serialized_end=179
+  _globals['_ATTACHRESPONSE']._serialized_start=181
+  _globals['_ATTACHRESPONSE']._serialized_end=262
+  _globals['_PLACE']._serialized_start=264
+  _globals['_PLACE']._serialized_end=353
+  _globals['_RESERVEREQUEST']._serialized_start=355
+  _globals['_RESERVEREQUEST']._serialized_end=454
+  _globals['_RESERVERESPONSE']._serialized_start=456
+  _globals['_RESERVERESPONSE']._serialized_end=506
+  _globals['_WRITTENBLOB']._serialized_start=508
+  _globals['_WRITTENBLOB']._serialized_end=631
+  _globals['_COMMITREQUEST']._serialized_start=634
+  _globals['_COMMITREQUEST']._serialized_end=772
+  _globals['_COMMITRESPONSE']._serialized_start=774
+  _globals['_COMMITRESPONSE']._serialized_end=805
+  _globals['_ABANDONREQUEST']._serialized_start=807
+  _globals['_ABANDONREQUEST']._serialized_end=877
+  _globals['_ABANDONRESPONSE']._serialized_start=879
+  _globals['_ABANDONRESPONSE']._serialized_end=896
+  _globals['_LOOKUPREQUEST']._serialized_start=898
+  _globals['_LOOKUPREQUEST']._serialized_end=928
+  _globals['_LOOKUPRESPONSE']._serialized_start=930
+  _globals['_LOOKUPRESPONSE']._serialized_end=960
+  _globals['_ACQUIREREQUEST']._serialized_start=962
+  _globals['_ACQUIREREQUEST']._serialized_end=1081
+  _globals['_READBLOBSREQUEST']._serialized_start=1083
+  _globals['_READBLOBSREQUEST']._serialized_end=1116
+  _globals['_READBLOBSRESPONSE']._serialized_start=1118
+  _globals['_READBLOBSRESPONSE']._serialized_end=1225
+  _globals['_DESCRIBENIXLREQUEST']._serialized_start=1227
+  _globals['_DESCRIBENIXLREQUEST']._serialized_end=1342
+  _globals['_DESCRIBENIXLRESPONSE']._serialized_start=1344
+  _globals['_DESCRIBENIXLRESPONSE']._serialized_end=1459
+  _globals['_NIXLPLACE']._serialized_start=1461
+  _globals['_NIXLPLACE']._serialized_end=1553
+  _globals['_READABLEBLOB']._serialized_start=1555
+  _globals['_READABLEBLOB']._serialized_end=1655
+  _globals['_ACQUIRERESPONSE']._serialized_start=1657
+  _globals['_ACQUIRERESPONSE']._serialized_end=1730
+  _globals['_DISCARDREQUEST']._serialized_start=1732
+  _globals['_DISCARDREQUEST']._serialized_end=1794
+  _globals['_DISCARDRESPONSE']._serialized_start=1796
+  _globals['_DISCARDRESPONSE']._serialized_end=1813
+  _globals['_RENEWLEASEREQUEST']._serialized_start=1815
+  _globals['_RENEWLEASEREQUEST']._serialized_end=1898
+  _globals['_RENEWLEASERESPONSE']._serialized_start=1900
+  _globals['_RENEWLEASERESPONSE']._serialized_end=1920
+  _globals['_RELEASELEASEREQUEST']._serialized_start=1922
+  _globals['_RELEASELEASEREQUEST']._serialized_end=1961
+  _globals['_RELEASELEASERESPONSE']._serialized_start=1963
+  _globals['_RELEASELEASERESPONSE']._serialized_end=1985
+  _globals['_GETTRANSFERSTATUSREQUEST']._serialized_start=1987
+  _globals['_GETTRANSFERSTATUSREQUEST']._serialized_end=2038
+  _globals['_GETTRANSFERSTATUSRESPONSE']._serialized_start=2041
+  _globals['_GETTRANSFERSTATUSRESPONSE']._serialized_end=2430
+  _globals['_SEGMENTSTATUS']._serialized_start=2432
+  _globals['_SEGMENTSTATUS']._serialized_end=2549
+  _globals['_TRANSFERSERVICE']._serialized_start=2552
+  _globals['_TRANSFERSERVICE']._serialized_end=3477
 # @@protoc_insertion_point(module_scope)

@@ -857,6 +857,7 @@ class SegmentStatus(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     USED_BYTES_FIELD_NUMBER: _builtins.int
+    LEASED_BLOBS_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """The worker it belongs to."""
     incarnation: _builtins.str
@@ -865,6 +866,8 @@ class SegmentStatus(_message.Message):
     """Size."""
     used_bytes: _builtins.int
     """Bytes of reserved and bound places, headers included."""
+    leased_blobs: _builtins.int
+    """Blobs in it that are under a lease. Its owner, when it drains, waits until there are none."""
     def __init__(
         self,
         *,
@@ -872,10 +875,11 @@ class SegmentStatus(_message.Message):
         incarnation: _builtins.str = ...,
         size_bytes: _builtins.int = ...,
         used_bytes: _builtins.int = ...,
+        leased_blobs: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "size_bytes", b"size_bytes", "used_bytes", b"used_bytes", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "leased_blobs", b"leased_blobs", "size_bytes", b"size_bytes", "used_bytes", b"used_bytes", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from baton.v1 import kv_pb2 as baton_dot_v1_dot_kv__pb2
 from baton.v1 import transfer_pb2 as baton_dot_v1_dot_transfer__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -57,6 +58,11 @@ class TransferServiceStub:
                 '/baton.v1.TransferService/Abandon',
                 request_serializer=baton_dot_v1_dot_transfer__pb2.AbandonRequest.SerializeToString,
                 response_deserializer=baton_dot_v1_dot_transfer__pb2.AbandonResponse.FromString,
+                _registered_method=True)
+        self.WatchBlobs = channel.unary_stream(
+                '/baton.v1.TransferService/WatchBlobs',
+                request_serializer=baton_dot_v1_dot_kv__pb2.WatchBlobsRequest.SerializeToString,
+                response_deserializer=baton_dot_v1_dot_kv__pb2.BlobChanges.FromString,
                 _registered_method=True)
         self.Lookup = channel.unary_unary(
                 '/baton.v1.TransferService/Lookup',
@@ -135,6 +141,13 @@ class TransferServiceServicer:
 
     def Abandon(self, request, context):
         """Gives reserved places back unwritten.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchBlobs(self, request, context):
+        """Streams which names are held: all of them at first, then what changes. For routers' hints.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -222,6 +235,11 @@ def add_TransferServiceServicer_to_server(servicer, server):
                     servicer.Abandon,
                     request_deserializer=baton_dot_v1_dot_transfer__pb2.AbandonRequest.FromString,
                     response_serializer=baton_dot_v1_dot_transfer__pb2.AbandonResponse.SerializeToString,
+            ),
+            'WatchBlobs': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchBlobs,
+                    request_deserializer=baton_dot_v1_dot_kv__pb2.WatchBlobsRequest.FromString,
+                    response_serializer=baton_dot_v1_dot_kv__pb2.BlobChanges.SerializeToString,
             ),
             'Lookup': grpc.unary_unary_rpc_method_handler(
                     servicer.Lookup,
@@ -376,6 +394,33 @@ class TransferService:
             '/baton.v1.TransferService/Abandon',
             baton_dot_v1_dot_transfer__pb2.AbandonRequest.SerializeToString,
             baton_dot_v1_dot_transfer__pb2.AbandonResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchBlobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/baton.v1.TransferService/WatchBlobs',
+            baton_dot_v1_dot_kv__pb2.WatchBlobsRequest.SerializeToString,
+            baton_dot_v1_dot_kv__pb2.BlobChanges.FromString,
             options,
             channel_credentials,
             insecure,

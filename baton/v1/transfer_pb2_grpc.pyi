@@ -3,6 +3,7 @@
 isort:skip_file
 """
 
+from baton.v1 import kv_pb2 as _kv_pb2
 from baton.v1 import transfer_pb2 as _transfer_pb2
 from collections import abc as _abc
 from grpc import aio as _aio
@@ -53,6 +54,8 @@ class TransferServiceStub:
     """
     Abandon: _grpc.UnaryUnaryMultiCallable[_transfer_pb2.AbandonRequest, _transfer_pb2.AbandonResponse]
     """Gives reserved places back unwritten."""
+    WatchBlobs: _grpc.UnaryStreamMultiCallable[_kv_pb2.WatchBlobsRequest, _kv_pb2.BlobChanges]
+    """Streams which names are held: all of them at first, then what changes. For routers' hints."""
     Lookup: _grpc.UnaryUnaryMultiCallable[_transfer_pb2.LookupRequest, _transfer_pb2.LookupResponse]
     """Says which names are held, without leasing them."""
     Acquire: _grpc.UnaryStreamMultiCallable[_transfer_pb2.AcquireRequest, _transfer_pb2.AcquireResponse]
@@ -102,6 +105,8 @@ class TransferServiceAsyncStub(TransferServiceStub):
     """
     Abandon: _aio.UnaryUnaryMultiCallable[_transfer_pb2.AbandonRequest, _transfer_pb2.AbandonResponse]  # type: ignore[assignment]
     """Gives reserved places back unwritten."""
+    WatchBlobs: _aio.UnaryStreamMultiCallable[_kv_pb2.WatchBlobsRequest, _kv_pb2.BlobChanges]  # type: ignore[assignment]
+    """Streams which names are held: all of them at first, then what changes. For routers' hints."""
     Lookup: _aio.UnaryUnaryMultiCallable[_transfer_pb2.LookupRequest, _transfer_pb2.LookupResponse]  # type: ignore[assignment]
     """Says which names are held, without leasing them."""
     Acquire: _aio.UnaryStreamMultiCallable[_transfer_pb2.AcquireRequest, _transfer_pb2.AcquireResponse]  # type: ignore[assignment]
@@ -172,6 +177,14 @@ class TransferServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_transfer_pb2.AbandonResponse, _abc.Awaitable[_transfer_pb2.AbandonResponse]]:
         """Gives reserved places back unwritten."""
+
+    @_abc_1.abstractmethod
+    def WatchBlobs(
+        self,
+        request: _kv_pb2.WatchBlobsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_kv_pb2.BlobChanges], _abc.AsyncIterator[_kv_pb2.BlobChanges]]:
+        """Streams which names are held: all of them at first, then what changes. For routers' hints."""
 
     @_abc_1.abstractmethod
     def Lookup(

@@ -22,31 +22,37 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from baton.v1 import kv_pb2 as baton_dot_v1_dot_kv__pb2
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x62\x61ton/v1/worker.proto\x12\x08\x62\x61ton.v1\"^\n\x0bModelLimits\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nvocab_size\x18\x02 \x01(\r\x12\x16\n\x0e\x63ontext_tokens\x18\x03 \x01(\r\x12\x15\n\reos_token_ids\x18\x04 \x03(\r\"3\n\x0bWorkerUsage\x12\x11\n\tsequences\x18\x01 \x01(\r\x12\x11\n\tkv_tokens\x18\x02 \x01(\x04\"1\n\nTakenClaim\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"\xdc\x02\n\x0cWorkerRecord\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\"\n\x04role\x18\x03 \x01(\x0e\x32\x14.baton.v1.WorkerRole\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x18\n\x10transfer_address\x18\x05 \x01(\t\x12\x1a\n\x12layout_fingerprint\x18\x06 \x01(\t\x12$\n\x05model\x18\x07 \x01(\x0b\x32\x15.baton.v1.ModelLimits\x12\'\n\x08\x63\x61pacity\x18\x08 \x01(\x0b\x32\x15.baton.v1.WorkerUsage\x12&\n\x07running\x18\t \x01(\x0b\x32\x15.baton.v1.WorkerUsage\x12#\n\x05taken\x18\n \x03(\x0b\x32\x14.baton.v1.TakenClaim\x12\x10\n\x08\x64raining\x18\x0b \x01(\x08\x12\x0b\n\x03pid\x18\x0c \x01(\r\"1\n\x16GetWorkerStatusRequest\x12\x17\n\x0f\x63heck_integrity\x18\x01 \x01(\x08\"t\n\rKvGroupStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0ctotal_blocks\x18\x02 \x01(\r\x12\x13\n\x0bused_blocks\x18\x03 \x01(\r\x12\x15\n\rcached_blocks\x18\x04 \x01(\r\x12\x13\n\x0b\x62lock_bytes\x18\x05 \x01(\x04\"\x84\x04\n\x17GetWorkerStatusResponse\x12&\n\x06record\x18\x01 \x01(\x0b\x32\x16.baton.v1.WorkerRecord\x12*\n\tkv_groups\x18\x02 \x03(\x0b\x32\x17.baton.v1.KvGroupStatus\x12\x19\n\x11running_sequences\x18\x03 \x01(\r\x12\x19\n\x11waiting_sequences\x18\x04 \x01(\r\x12\x14\n\x0c\x62lock_tokens\x18\x05 \x01(\r\x12\r\n\x05steps\x18\x06 \x01(\x04\x12\x1b\n\x13steps_by_batch_size\x18\x07 \x03(\x04\x12\x18\n\x10prefilled_tokens\x18\x08 \x01(\x04\x12\x16\n\x0esampled_tokens\x18\t \x01(\x04\x12\x15\n\rcached_tokens\x18\n \x01(\x04\x12\x17\n\x0fpublished_blobs\x18\x0b \x01(\x04\x12\x15\n\rfetched_blobs\x18\x0c \x01(\x04\x12\x19\n\x11\x66inished_requests\x18\r \x01(\x04\x12\x1a\n\x12\x63\x61ncelled_requests\x18\x0e \x01(\x04\x12\x18\n\x10refused_requests\x18\x0f \x01(\x04\x12\x1b\n\x13recomputed_handoffs\x18\x10 \x01(\x04\x12\x16\n\x0eresident_bytes\x18\x11 \x01(\x04\x12\r\n\x05\x64type\x18\x12 \x01(\t\x12\x0f\n\x07threads\x18\x13 \x01(\r*Z\n\nWorkerRole\x12\x1b\n\x17WORKER_ROLE_UNSPECIFIED\x10\x00\x12\x17\n\x13WORKER_ROLE_PREFILL\x10\x01\x12\x16\n\x12WORKER_ROLE_DECODE\x10\x02\x32g\n\rWorkerService\x12V\n\x0fGetWorkerStatus\x12 .baton.v1.GetWorkerStatusRequest\x1a!.baton.v1.GetWorkerStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x62\x61ton/v1/worker.proto\x12\x08\x62\x61ton.v1\x1a\x11\x62\x61ton/v1/kv.proto\x1a\x1egoogle/protobuf/duration.proto\"^\n\x0bModelLimits\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nvocab_size\x18\x02 \x01(\r\x12\x16\n\x0e\x63ontext_tokens\x18\x03 \x01(\r\x12\x15\n\reos_token_ids\x18\x04 \x03(\r\"3\n\x0bWorkerUsage\x12\x11\n\tsequences\x18\x01 \x01(\r\x12\x11\n\tkv_tokens\x18\x02 \x01(\x04\"\xac\x01\n\x08StepCost\x12\x14\n\x0c\x62\x61se_seconds\x18\x01 \x01(\x01\x12\x1c\n\x14prompt_token_seconds\x18\x02 \x01(\x01\x12\x1b\n\x13prompt_pair_seconds\x18\x03 \x01(\x01\x12\x18\n\x10sequence_seconds\x18\x04 \x01(\x01\x12\x1d\n\x15\x63ontext_token_seconds\x18\x05 \x01(\x01\x12\x16\n\x0erelative_error\x18\x06 \x01(\x01\"\xce\x01\n\nWorkerLoad\x12\x31\n\x0eprompt_backlog\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\x0e\x63ontext_tokens\x18\x02 \x01(\x04\x12-\n\nitl_target\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\x0esequence_limit\x18\x04 \x01(\r\x12.\n\x0b\x64\x65\x63ode_step\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"1\n\nTakenClaim\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"\x97\x04\n\x0cWorkerRecord\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\"\n\x04role\x18\x03 \x01(\x0e\x32\x14.baton.v1.WorkerRole\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x18\n\x10transfer_address\x18\x05 \x01(\t\x12\x1a\n\x12layout_fingerprint\x18\x06 \x01(\t\x12$\n\x05model\x18\x07 \x01(\x0b\x32\x15.baton.v1.ModelLimits\x12\'\n\x08\x63\x61pacity\x18\x08 \x01(\x0b\x32\x15.baton.v1.WorkerUsage\x12&\n\x07running\x18\t \x01(\x0b\x32\x15.baton.v1.WorkerUsage\x12#\n\x05taken\x18\n \x03(\x0b\x32\x14.baton.v1.TakenClaim\x12\x10\n\x08\x64raining\x18\x0b \x01(\x08\x12\x0b\n\x03pid\x18\x0c \x01(\r\x12 \n\x04\x63ost\x18\r \x01(\x0b\x32\x12.baton.v1.StepCost\x12\"\n\x04load\x18\x0e \x01(\x0b\x32\x14.baton.v1.WorkerLoad\x12\x33\n\x10prompt_lookahead\x18\x0f \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0bstep_tokens\x18\x10 \x01(\r\x12\x14\n\x0c\x62lock_tokens\x18\x11 \x01(\r\x12\x13\n\x0bindex_group\x18\x12 \x01(\r\"1\n\x16GetWorkerStatusRequest\x12\x17\n\x0f\x63heck_integrity\x18\x01 \x01(\x08\"t\n\rKvGroupStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0ctotal_blocks\x18\x02 \x01(\r\x12\x13\n\x0bused_blocks\x18\x03 \x01(\r\x12\x15\n\rcached_blocks\x18\x04 \x01(\r\x12\x13\n\x0b\x62lock_bytes\x18\x05 \x01(\x04\"\xd3\x04\n\x17GetWorkerStatusResponse\x12&\n\x06record\x18\x01 \x01(\x0b\x32\x16.baton.v1.WorkerRecord\x12*\n\tkv_groups\x18\x02 \x03(\x0b\x32\x17.baton.v1.KvGroupStatus\x12\x19\n\x11running_sequences\x18\x03 \x01(\r\x12\x19\n\x11waiting_sequences\x18\x04 \x01(\r\x12\x14\n\x0c\x62lock_tokens\x18\x05 \x01(\r\x12\r\n\x05steps\x18\x06 \x01(\x04\x12\x1b\n\x13steps_by_batch_size\x18\x07 \x03(\x04\x12\x18\n\x10prefilled_tokens\x18\x08 \x01(\x04\x12\x16\n\x0esampled_tokens\x18\t \x01(\x04\x12\x15\n\rcached_tokens\x18\n \x01(\x04\x12\x17\n\x0fpublished_blobs\x18\x0b \x01(\x04\x12\x15\n\rfetched_blobs\x18\x0c \x01(\x04\x12\x19\n\x11\x66inished_requests\x18\r \x01(\x04\x12\x1a\n\x12\x63\x61ncelled_requests\x18\x0e \x01(\x04\x12\x18\n\x10refused_requests\x18\x0f \x01(\x04\x12\x1b\n\x13recomputed_handoffs\x18\x10 \x01(\x04\x12\x16\n\x0eresident_bytes\x18\x11 \x01(\x04\x12\r\n\x05\x64type\x18\x12 \x01(\t\x12\x0f\n\x07threads\x18\x13 \x01(\r\x12\x1b\n\x13preempted_sequences\x18\x14 \x01(\x04\x12\x19\n\x11\x64rained_sequences\x18\x15 \x01(\x04\x12\x15\n\rlocal_prompts\x18\x16 \x01(\x04*Z\n\nWorkerRole\x12\x1b\n\x17WORKER_ROLE_UNSPECIFIED\x10\x00\x12\x17\n\x13WORKER_ROLE_PREFILL\x10\x01\x12\x16\n\x12WORKER_ROLE_DECODE\x10\x02\x32\xab\x01\n\rWorkerService\x12V\n\x0fGetWorkerStatus\x12 .baton.v1.GetWorkerStatusRequest\x1a!.baton.v1.GetWorkerStatusResponse\x12\x42\n\nWatchBlobs\x12\x1b.baton.v1.WatchBlobsRequest\x1a\x15.baton.v1.BlobChanges0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'baton.v1.worker_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_WORKERROLE']._serialized_start=1274
-  _globals['_WORKERROLE']._serialized_end=1364
-  _globals['_MODELLIMITS']._serialized_start=35
-  _globals['_MODELLIMITS']._serialized_end=129
-  _globals['_WORKERUSAGE']._serialized_start=131
-  _globals['_WORKERUSAGE']._serialized_end=182
-  _globals['_TAKENCLAIM']._serialized_start=184
-  _globals['_TAKENCLAIM']._serialized_end=233
-  _globals['_WORKERRECORD']._serialized_start=236
-  _globals['_WORKERRECORD']._serialized_end=584
-  _globals['_GETWORKERSTATUSREQUEST']._serialized_start=586
-  _globals['_GETWORKERSTATUSREQUEST']._serialized_end=635
-  _globals['_KVGROUPSTATUS']._serialized_start=637
-  _globals['_KVGROUPSTATUS']._serialized_end=753
-  _globals['_GETWORKERSTATUSRESPONSE']._serialized_start=756
-  _globals['_GETWORKERSTATUSRESPONSE']._serialized_end=1272
-  _globals['_WORKERSERVICE']._serialized_start=1366
-  _globals['_WORKERSERVICE']._serialized_end=1469
+  _globals['_WORKERROLE']._serialized_start=1975
+  _globals['_WORKERROLE']._serialized_end=2065
+  _globals['_MODELLIMITS']._serialized_start=86
+  _globals['_MODELLIMITS']._serialized_end=180
+  _globals['_WORKERUSAGE']._serialized_start=182
+  _globals['_WORKERUSAGE']._serialized_end=233
+  _globals['_STEPCOST']._serialized_start=236
+  _globals['_STEPCOST']._serialized_end=408
+  _globals['_WORKERLOAD']._serialized_start=411
+  _globals['_WORKERLOAD']._serialized_end=617
+  _globals['_TAKENCLAIM']._serialized_start=619
+  _globals['_TAKENCLAIM']._serialized_end=668
+  _globals['_WORKERRECORD']._serialized_start=671
+  _globals['_WORKERRECORD']._serialized_end=1206
+  _globals['_GETWORKERSTATUSREQUEST']._serialized_start=1208
+  _globals['_GETWORKERSTATUSREQUEST']._serialized_end=1257
+  _globals['_KVGROUPSTATUS']._serialized_start=1259
+  _globals['_KVGROUPSTATUS']._serialized_end=1375
+  _globals['_GETWORKERSTATUSRESPONSE']._serialized_start=1378
+  _globals['_GETWORKERSTATUSRESPONSE']._serialized_end=1973
+  _globals['_WORKERSERVICE']._serialized_start=2068
+  _globals['_WORKERSERVICE']._serialized_end=2239
 # @@protoc_insertion_point(module_scope)

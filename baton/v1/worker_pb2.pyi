@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -92,7 +93,9 @@ class WorkerUsage(_message.Message):
     sequences: _builtins.int
     """Sequences."""
     kv_tokens: _builtins.int
-    """Tokens that KV blocks are set aside for: prompt and the most that can be generated."""
+    """Tokens that KV blocks are set aside for: the prompt, and what may be generated before more is
+    asked for.
+    """
     def __init__(
         self,
         *,
@@ -106,6 +109,96 @@ class WorkerUsage(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WorkerUsage: _TypeAlias = WorkerUsage  # noqa: Y015
+
+@_typing.final
+class StepCost(_message.Message):
+    """What an engine step takes, as a linear model that the worker fits to its own steps. A step of
+    some prompt tokens, of `sequences` that decode, and of their `context` tokens takes
+    base + prompt_token * tokens + prompt_pair * (token, earlier token) pairs + sequence * sequences
+    + context_token * context.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BASE_SECONDS_FIELD_NUMBER: _builtins.int
+    PROMPT_TOKEN_SECONDS_FIELD_NUMBER: _builtins.int
+    PROMPT_PAIR_SECONDS_FIELD_NUMBER: _builtins.int
+    SEQUENCE_SECONDS_FIELD_NUMBER: _builtins.int
+    CONTEXT_TOKEN_SECONDS_FIELD_NUMBER: _builtins.int
+    RELATIVE_ERROR_FIELD_NUMBER: _builtins.int
+    base_seconds: _builtins.float
+    """Of every step."""
+    prompt_token_seconds: _builtins.float
+    """For each prompt token."""
+    prompt_pair_seconds: _builtins.float
+    """For each prompt token and each token before it."""
+    sequence_seconds: _builtins.float
+    """For each sequence that decodes."""
+    context_token_seconds: _builtins.float
+    """For each token of those sequences' contexts."""
+    relative_error: _builtins.float
+    """Mean relative error of recent predictions. 1 as long as nothing was measured."""
+    def __init__(
+        self,
+        *,
+        base_seconds: _builtins.float = ...,
+        prompt_token_seconds: _builtins.float = ...,
+        prompt_pair_seconds: _builtins.float = ...,
+        sequence_seconds: _builtins.float = ...,
+        context_token_seconds: _builtins.float = ...,
+        relative_error: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_seconds", b"base_seconds", "context_token_seconds", b"context_token_seconds", "prompt_pair_seconds", b"prompt_pair_seconds", "prompt_token_seconds", b"prompt_token_seconds", "relative_error", b"relative_error", "sequence_seconds", b"sequence_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepCost: _TypeAlias = StepCost  # noqa: Y015
+
+@_typing.final
+class WorkerLoad(_message.Message):
+    """What a worker is at."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROMPT_BACKLOG_FIELD_NUMBER: _builtins.int
+    CONTEXT_TOKENS_FIELD_NUMBER: _builtins.int
+    ITL_TARGET_FIELD_NUMBER: _builtins.int
+    SEQUENCE_LIMIT_FIELD_NUMBER: _builtins.int
+    DECODE_STEP_FIELD_NUMBER: _builtins.int
+    context_tokens: _builtins.int
+    """Tokens in the contexts of the sequences that decode."""
+    sequence_limit: _builtins.int
+    """Sequences that it would take in all, so that the tightest target holds."""
+    @_builtins.property
+    def prompt_backlog(self) -> _duration_pb2.Duration:
+        """Predicted time to compute the prompts that it has taken."""
+
+    @_builtins.property
+    def itl_target(self) -> _duration_pb2.Duration:
+        """Tightest inter-token latency target of its sequences. Absent: none has one."""
+
+    @_builtins.property
+    def decode_step(self) -> _duration_pb2.Duration:
+        """Mean of its recent decode steps. 0: there was none."""
+
+    def __init__(
+        self,
+        *,
+        prompt_backlog: _duration_pb2.Duration | None = ...,
+        context_tokens: _builtins.int = ...,
+        itl_target: _duration_pb2.Duration | None = ...,
+        sequence_limit: _builtins.int = ...,
+        decode_step: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decode_step", b"decode_step", "itl_target", b"itl_target", "prompt_backlog", b"prompt_backlog"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "decode_step", b"decode_step", "itl_target", b"itl_target", "prompt_backlog", b"prompt_backlog", "sequence_limit", b"sequence_limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkerLoad: _TypeAlias = WorkerLoad  # noqa: Y015
 
 @_typing.final
 class TakenClaim(_message.Message):
@@ -151,6 +244,12 @@ class WorkerRecord(_message.Message):
     TAKEN_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
     PID_FIELD_NUMBER: _builtins.int
+    COST_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
+    PROMPT_LOOKAHEAD_FIELD_NUMBER: _builtins.int
+    STEP_TOKENS_FIELD_NUMBER: _builtins.int
+    BLOCK_TOKENS_FIELD_NUMBER: _builtins.int
+    INDEX_GROUP_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """The worker: stable over restarts."""
     incarnation: _builtins.str
@@ -167,6 +266,12 @@ class WorkerRecord(_message.Message):
     """True from SIGTERM on: takes nothing new."""
     pid: _builtins.int
     """Process id on its host."""
+    step_tokens: _builtins.int
+    """Most tokens of one step: prompts are computed in chunks of at most so many."""
+    block_tokens: _builtins.int
+    """Tokens per KV block."""
+    index_group: _builtins.int
+    """KV group whose blocks WatchBlobs tells of."""
     @_builtins.property
     def model(self) -> Global___ModelLimits:
         """Limits of its model."""
@@ -183,6 +288,20 @@ class WorkerRecord(_message.Message):
     def taken(self) -> _containers.RepeatedCompositeFieldContainer[Global___TakenClaim]:
         """Claims that it holds resources for; `running` counts them."""
 
+    @_builtins.property
+    def cost(self) -> Global___StepCost:
+        """What its steps take."""
+
+    @_builtins.property
+    def load(self) -> Global___WorkerLoad:
+        """What it is at."""
+
+    @_builtins.property
+    def prompt_lookahead(self) -> _duration_pb2.Duration:
+        """How much prompt work it wants to be given ahead, so that it is just busy; order beyond that is
+        the queue's.
+        """
+
     def __init__(
         self,
         *,
@@ -198,10 +317,16 @@ class WorkerRecord(_message.Message):
         taken: _abc.Iterable[Global___TakenClaim] | None = ...,
         draining: _builtins.bool = ...,
         pid: _builtins.int = ...,
+        cost: Global___StepCost | None = ...,
+        load: Global___WorkerLoad | None = ...,
+        prompt_lookahead: _duration_pb2.Duration | None = ...,
+        step_tokens: _builtins.int = ...,
+        block_tokens: _builtins.int = ...,
+        index_group: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "model", b"model", "running", b"running"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "cost", b"cost", "load", b"load", "model", b"model", "prompt_lookahead", b"prompt_lookahead", "running", b"running"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "capacity", b"capacity", "draining", b"draining", "incarnation", b"incarnation", "layout_fingerprint", b"layout_fingerprint", "model", b"model", "pid", b"pid", "role", b"role", "running", b"running", "taken", b"taken", "transfer_address", b"transfer_address", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "block_tokens", b"block_tokens", "capacity", b"capacity", "cost", b"cost", "draining", b"draining", "incarnation", b"incarnation", "index_group", b"index_group", "layout_fingerprint", b"layout_fingerprint", "load", b"load", "model", b"model", "pid", b"pid", "prompt_lookahead", b"prompt_lookahead", "role", b"role", "running", b"running", "step_tokens", b"step_tokens", "taken", b"taken", "transfer_address", b"transfer_address", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -290,6 +415,9 @@ class GetWorkerStatusResponse(_message.Message):
     RESIDENT_BYTES_FIELD_NUMBER: _builtins.int
     DTYPE_FIELD_NUMBER: _builtins.int
     THREADS_FIELD_NUMBER: _builtins.int
+    PREEMPTED_SEQUENCES_FIELD_NUMBER: _builtins.int
+    DRAINED_SEQUENCES_FIELD_NUMBER: _builtins.int
+    LOCAL_PROMPTS_FIELD_NUMBER: _builtins.int
     running_sequences: _builtins.int
     """Sequences in the running batch."""
     waiting_sequences: _builtins.int
@@ -322,6 +450,12 @@ class GetWorkerStatusResponse(_message.Message):
     """Number format of weights and KV, such as `bfloat16`."""
     threads: _builtins.int
     """Compute threads."""
+    preempted_sequences: _builtins.int
+    """Sequences that ended with a handoff for lack of KV blocks."""
+    drained_sequences: _builtins.int
+    """Sequences that ended with a handoff because the worker drains."""
+    local_prompts: _builtins.int
+    """Prompts computed beside the running batch, for requests that were not handed over."""
     @_builtins.property
     def record(self) -> Global___WorkerRecord:
         """As told to the fleet."""
@@ -358,10 +492,13 @@ class GetWorkerStatusResponse(_message.Message):
         resident_bytes: _builtins.int = ...,
         dtype: _builtins.str = ...,
         threads: _builtins.int = ...,
+        preempted_sequences: _builtins.int = ...,
+        drained_sequences: _builtins.int = ...,
+        local_prompts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_tokens", b"block_tokens", "cached_tokens", b"cached_tokens", "cancelled_requests", b"cancelled_requests", "dtype", b"dtype", "fetched_blobs", b"fetched_blobs", "finished_requests", b"finished_requests", "kv_groups", b"kv_groups", "prefilled_tokens", b"prefilled_tokens", "published_blobs", b"published_blobs", "recomputed_handoffs", b"recomputed_handoffs", "record", b"record", "refused_requests", b"refused_requests", "resident_bytes", b"resident_bytes", "running_sequences", b"running_sequences", "sampled_tokens", b"sampled_tokens", "steps", b"steps", "steps_by_batch_size", b"steps_by_batch_size", "threads", b"threads", "waiting_sequences", b"waiting_sequences"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_tokens", b"block_tokens", "cached_tokens", b"cached_tokens", "cancelled_requests", b"cancelled_requests", "drained_sequences", b"drained_sequences", "dtype", b"dtype", "fetched_blobs", b"fetched_blobs", "finished_requests", b"finished_requests", "kv_groups", b"kv_groups", "local_prompts", b"local_prompts", "preempted_sequences", b"preempted_sequences", "prefilled_tokens", b"prefilled_tokens", "published_blobs", b"published_blobs", "recomputed_handoffs", b"recomputed_handoffs", "record", b"record", "refused_requests", b"refused_requests", "resident_bytes", b"resident_bytes", "running_sequences", b"running_sequences", "sampled_tokens", b"sampled_tokens", "steps", b"steps", "steps_by_batch_size", b"steps_by_batch_size", "threads", b"threads", "waiting_sequences", b"waiting_sequences"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from baton.v1 import kv_pb2 as baton_dot_v1_dot_kv__pb2
 from baton.v1 import worker_pb2 as baton_dot_v1_dot_worker__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -40,6 +41,11 @@ class WorkerServiceStub:
                 request_serializer=baton_dot_v1_dot_worker__pb2.GetWorkerStatusRequest.SerializeToString,
                 response_deserializer=baton_dot_v1_dot_worker__pb2.GetWorkerStatusResponse.FromString,
                 _registered_method=True)
+        self.WatchBlobs = channel.unary_stream(
+                '/baton.v1.WorkerService/WatchBlobs',
+                request_serializer=baton_dot_v1_dot_kv__pb2.WatchBlobsRequest.SerializeToString,
+                response_deserializer=baton_dot_v1_dot_kv__pb2.BlobChanges.FromString,
+                _registered_method=True)
 
 
 class WorkerServiceServicer:
@@ -53,6 +59,14 @@ class WorkerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchBlobs(self, request, context):
+        """Streams which full blocks of the KV group `index_group` its engine holds, cached or in use: all
+        of them at first, then what changes. For routers' hints.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WorkerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -60,6 +74,11 @@ def add_WorkerServiceServicer_to_server(servicer, server):
                     servicer.GetWorkerStatus,
                     request_deserializer=baton_dot_v1_dot_worker__pb2.GetWorkerStatusRequest.FromString,
                     response_serializer=baton_dot_v1_dot_worker__pb2.GetWorkerStatusResponse.SerializeToString,
+            ),
+            'WatchBlobs': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchBlobs,
+                    request_deserializer=baton_dot_v1_dot_kv__pb2.WatchBlobsRequest.FromString,
+                    response_serializer=baton_dot_v1_dot_kv__pb2.BlobChanges.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -90,6 +109,33 @@ class WorkerService:
             '/baton.v1.WorkerService/GetWorkerStatus',
             baton_dot_v1_dot_worker__pb2.GetWorkerStatusRequest.SerializeToString,
             baton_dot_v1_dot_worker__pb2.GetWorkerStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchBlobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/baton.v1.WorkerService/WatchBlobs',
+            baton_dot_v1_dot_kv__pb2.WatchBlobsRequest.SerializeToString,
+            baton_dot_v1_dot_kv__pb2.BlobChanges.FromString,
             options,
             channel_credentials,
             insecure,

@@ -3,6 +3,7 @@
 isort:skip_file
 """
 
+from baton.v1 import kv_pb2 as _kv_pb2
 from baton.v1 import worker_pb2 as _worker_pb2
 from collections import abc as _abc
 from grpc import aio as _aio
@@ -35,6 +36,10 @@ class WorkerServiceStub:
     def __new__(cls, channel: _aio.Channel) -> WorkerServiceAsyncStub: ...
     GetWorkerStatus: _grpc.UnaryUnaryMultiCallable[_worker_pb2.GetWorkerStatusRequest, _worker_pb2.GetWorkerStatusResponse]
     """What the worker holds and has done."""
+    WatchBlobs: _grpc.UnaryStreamMultiCallable[_kv_pb2.WatchBlobsRequest, _kv_pb2.BlobChanges]
+    """Streams which full blocks of the KV group `index_group` its engine holds, cached or in use: all
+    of them at first, then what changes. For routers' hints.
+    """
 
 @_typing.type_check_only
 class WorkerServiceAsyncStub(WorkerServiceStub):
@@ -43,6 +48,10 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetWorkerStatus: _aio.UnaryUnaryMultiCallable[_worker_pb2.GetWorkerStatusRequest, _worker_pb2.GetWorkerStatusResponse]  # type: ignore[assignment]
     """What the worker holds and has done."""
+    WatchBlobs: _aio.UnaryStreamMultiCallable[_kv_pb2.WatchBlobsRequest, _kv_pb2.BlobChanges]  # type: ignore[assignment]
+    """Streams which full blocks of the KV group `index_group` its engine holds, cached or in use: all
+    of them at first, then what changes. For routers' hints.
+    """
 
 class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
     """What every engine worker answers beside its own service."""
@@ -54,5 +63,15 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_worker_pb2.GetWorkerStatusResponse, _abc.Awaitable[_worker_pb2.GetWorkerStatusResponse]]:
         """What the worker holds and has done."""
+
+    @_abc_1.abstractmethod
+    def WatchBlobs(
+        self,
+        request: _kv_pb2.WatchBlobsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_kv_pb2.BlobChanges], _abc.AsyncIterator[_kv_pb2.BlobChanges]]:
+        """Streams which full blocks of the KV group `index_group` its engine holds, cached or in use: all
+        of them at first, then what changes. For routers' hints.
+        """
 
 def add_WorkerServiceServicer_to_server(servicer: WorkerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

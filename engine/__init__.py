@@ -12,7 +12,9 @@ from engine.errors import (
     RequestError,
     UnknownRequest,
 )
+from engine.kv.changes import CacheChanges
 from engine.loop import EngineLoop
+from engine.steps import EngineLoad, StepReport, StepShape
 from engine.types import (
     Admission,
     BlockRef,
@@ -27,16 +29,19 @@ from engine.types import (
     SamplingParams,
     SequenceOutput,
 )
+from engine.warmup import warm_up
 
 __all__ = [
     "Admission",
     "BlockRef",
+    "CacheChanges",
     "Capacity",
     "ConfigError",
     "DuplicateRequest",
     "Engine",
     "EngineConfig",
     "EngineError",
+    "EngineLoad",
     "EngineLoop",
     "EngineStatus",
     "FinishReason",
@@ -51,5 +56,8 @@ __all__ = [
     "SampledToken",
     "SamplingParams",
     "SequenceOutput",
+    "StepReport",
+    "StepShape",
     "UnknownRequest",
+    "warm_up",
 ]

@@ -24,6 +24,11 @@ class EngineConfig:
     prompts."""
     checkpoint_blocks: int = 32
     """Window groups' blocks are exported at every so many blocks, and at the prompt's end."""
+    growth_tokens: int | None = None
+    """How many tokens beyond those it has a sequence gets room for, when it is admitted and
+    each time that it outgrows its room; where none is left, a sequence is preempted. None: room
+    for its whole life, so that none ever is. A sequence with `Request.hand_over_after` always
+    gets that."""
     dtype: torch.dtype = torch.bfloat16
     """Number format of weights and KV."""
     device: str = "cpu"
@@ -35,8 +40,10 @@ class EngineConfig:
                      "checkpoint_blocks"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.threads is not None and self.threads < 1:
-            raise ConfigError(f"threads must be at least 1, not {self.threads}")
+        for name in ("threads", "growth_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} must be at least 1, not {value}")
         if self.max_step_tokens < self.max_sequences:
             raise ConfigError(
                 f"max_step_tokens ({self.max_step_tokens}) must be at least max_sequences "

@@ -16,6 +16,8 @@ class Counters:
     prefilled_tokens: int = 0
     sampled_tokens: int = 0
     cached_tokens: int = 0
+    preempted: int = 0
+    handed_over: int = 0
 
     def __post_init__(self) -> None:
         self.steps_by_batch_size = [0] * (self.max_sequences + 1)

@@ -1,10 +1,12 @@
 """The engine: admits requests, computes them step by step, puts out tokens and blocks.
 
     admit ──► (the caller fills `missing` blocks) ──► start ──► step, step, ... ──► finished
-      └──────────────────────── cancel, at any moment ────────────────────────┘
+      └────────────── cancel or hand_over, at any moment ─────────────────────┘
 
-A step is three calls: schedule, run, commit. Knows no wire, no queue, no text, no threads:
-everything but what is marked thread-safe is called on one thread (`engine/loop.py` has one).
+A step is three calls: schedule, run, commit. Before them, sequences that outgrow their room get
+more, or some are preempted: they leave as those that are handed over. Knows no wire, no queue,
+no text, no threads: everything but what is marked thread-safe is called on one thread
+(`engine/loop.py` has one).
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -15,17 +17,21 @@ import torch
 from baton.naming import BlobName
 from engine.config import EngineConfig
 from engine.counters import Counters
-from engine.errors import DuplicateRequest, NoRoom, UnknownRequest
+from engine.departures import Departures
+from engine.errors import DuplicateRequest, NoRoom, UnknownRequest, ensure
 from engine.kv.cache import KVCache
+from engine.kv.changes import CacheChanges
 from engine.kv.layout import KVLayout
 from engine.kv.names import SequenceNames
 from engine.kv.prefix import Prefix
 from engine.kv.sizing import plan_pools
 from engine.loader import LoadedModel, load_model
 from engine.logit_changes import changes_of
+from engine.preemption import make_room
 from engine.runner import ChunkResult, Runner
 from engine.scheduler import Chunk, Scheduler
 from engine.sequence import LiveSequence
+from engine.steps import EngineLoad, StepShape, load_of, shape_of
 from engine.types import (
     Admission,
     BlockRef,
@@ -57,15 +63,23 @@ class Engine:
         self.limits = Limits(
             plan.context_tokens, model.config.vocab_size, model.config.eos_token_ids
         )
-        self._cache = KVCache(self.layout, plan, config.max_step_tokens, config.device)
+        self._cache = KVCache(
+            self.layout, plan, config.max_step_tokens, config.device, config.growth_tokens
+        )
         self._scheduler = Scheduler(config.max_step_tokens)
         self._runner = Runner(model.module, self._cache, config.device)
         self._counters = Counters(plan.capacity.sequences)
         self._sequences: dict[str, LiveSequence] = {}
         self._waiting: dict[str, LiveSequence] = {}
         """Those of `_sequences` that were not started."""
+        self._departures = Departures(self._cache, config.checkpoint_blocks)
         self._stalled = False
         """The last step found no blocks for any sequence; only a call can change that."""
+        self.last_shape: StepShape | None = None
+        """What the last step computed; None if it computed nothing, or there was none."""
+        self.current_load = EngineLoad()
+        """What the started sequences have before them now. Replaced, never changed: any thread
+        may read it."""
 
     @classmethod
     def load(
@@ -97,13 +111,15 @@ class Engine:
         return len(self._sequences) < self.capacity.sequences and self._cache.can_open(request)
 
     def admit(self, request: Request, available: Collection[BlobName] = ()) -> Admission:
-        """Set aside room for the request's whole life and hold the blocks of its prefix.
+        """Set aside room for the request and hold the blocks of its prefix.
+
+        Room for its whole life, or as much as `EngineConfig.growth_tokens` says.
 
         `available` are names that the caller can fill blocks with. The sequence waits until
         `start`. Raises RequestError, DuplicateRequest, NoRoom.
         """
         self.check(request)
-        if request.request_id in self._sequences:
+        if request.request_id in self._sequences or request.request_id in self._departures:
             raise DuplicateRequest(f"request {request.request_id} is in the engine already")
         if len(self._sequences) >= self.capacity.sequences:
             raise NoRoom(f"all {self.capacity.sequences} places for sequences are taken")
@@ -132,17 +148,45 @@ class Engine:
         sequence.computed = self._cache.settle(sequence.kv, filled)
         self._counters.cached(min(sequence.computed, len(sequence.request.prompt)))
         self._scheduler.add(sequence)
-        self._stalled = False
+        self._changed()
         return sequence.computed
 
     def cancel(self, request_id: str) -> None:
-        """Free all that the request holds, exports apart; nothing if it is not here.
+        """Free all that the request holds, exports that were put out apart; nothing if it is
+        not here.
 
         While `missing` blocks are being filled: only when no copy runs any more.
         """
         sequence = self._sequences.get(request_id)
         if sequence is not None:
             self._end(sequence)
+        self._departures.drop(request_id)
+        self._changed()
+
+    def hand_over(self, request_id: str) -> bool:
+        """Let the sequence go now; False if it is not here.
+
+        Its last output comes with the next step: HANDOVER, no tokens, and exports for a resume
+        elsewhere, none if it was never started. While `missing` blocks are being filled: only
+        when no copy runs any more.
+        """
+        sequence = self._sequences.get(request_id)
+        if sequence is None:
+            return False
+        self._let_go(sequence, FinishReason.HANDOVER)
+        self._counters.handed_over += 1
+        self._changed()
+        return True
+
+    def _preempt(self, sequence: LiveSequence) -> None:
+        self._let_go(sequence, FinishReason.PREEMPTED)
+        self._counters.preempted += 1
+
+    def _let_go(self, sequence: LiveSequence, reason: FinishReason) -> None:
+        """End a sequence between two steps; its exports are pinned, its promise is free."""
+        started = sequence.request.request_id not in self._waiting
+        self._departures.add(sequence, reason, started=started)
+        self._end(sequence)
 
     def _end(self, sequence: LiveSequence) -> None:
         request_id = sequence.request.request_id
@@ -150,7 +194,11 @@ class Engine:
         self._waiting.pop(request_id, None)
         self._scheduler.remove(sequence)
         self._cache.close(sequence.kv)
+
+    def _changed(self) -> None:
+        """The started sequences are others now, or have moved."""
         self._stalled = False
+        self.current_load = load_of(self._scheduler.started)
 
     # -- blocks -------------------------------------------------------------------------
 
@@ -166,22 +214,51 @@ class Engine:
         """
         return self._cache.storage.view(group, block)
 
+    @property
+    def index_group(self) -> int:
+        """The KV group whose named blocks `cache_names` and `take_cache_changes` tell: the first
+        full-attention group, else the first one."""
+        return self._cache.index_group
+
+    def cache_names(self) -> tuple[BlobName, ...]:
+        """The names of all full blocks of `index_group` that are here."""
+        return self._cache.names()
+
+    def take_cache_changes(self) -> CacheChanges:
+        """How `cache_names` changed since the last call."""
+        return self._cache.take_changes()
+
+    def reset(self) -> None:
+        """Forget all cached KV and set all counters to zero, as in a new engine. Raises
+        IntegrityError while a sequence or an export is here."""
+        ensure(not self._sequences and not self._departures, "reset while a sequence is here")
+        self._cache.clear()
+        self._counters = Counters(self.capacity.sequences)
+        self.last_shape = None
+
     # -- steps --------------------------------------------------------------------------
 
     @property
     def has_work(self) -> bool:
-        """Whether a step may compute something."""
-        return len(self._scheduler) > 0 and not self._stalled
+        """Whether a step may compute something or has something to put out."""
+        return len(self._departures) > 0 or (len(self._scheduler) > 0 and not self._stalled)
 
     def step(self) -> list[SequenceOutput]:
-        """Compute one step; one output for each sequence that took part."""
+        """Compute one step; one output for each sequence that took part, after those of the
+        sequences that have left since the last one."""
+        make_room(self._scheduler.started, self._cache, self._preempt)
+        outputs = self._departures.take()
         chunks = self._scheduler.schedule(self._cache)
+        self.last_shape = shape_of(chunks) if chunks else None
+        if chunks:
+            results = self._runner.run(chunks)
+            self._counters.step(chunks)
+            outputs += [
+                self._commit(chunk, result) for chunk, result in zip(chunks, results, strict=True)
+            ]
+        self._changed()
         self._stalled = not chunks
-        if not chunks:
-            return []
-        results = self._runner.run(chunks)
-        self._counters.step(chunks)
-        return [self._commit(chunk, result) for chunk, result in zip(chunks, results, strict=True)]
+        return outputs
 
     def _commit(self, chunk: Chunk, result: ChunkResult) -> SequenceOutput:
         sequence, kv = chunk.sequence, chunk.sequence.kv
@@ -199,7 +276,7 @@ class Engine:
             if reason is FinishReason.HANDOVER:
                 exports += self._cache.export_tail(kv, sequence.tokens, sequence.computed)
         if reason is None:
-            self._cache.leave_behind(kv, sequence.computed)
+            self._cache.leave_behind(kv, sequence.boundary(self.layout.block_size))
         else:
             self._end(sequence)
         return SequenceOutput(
@@ -210,28 +287,44 @@ class Engine:
             finish_reason=reason,
             first_tokens=first_tokens,
             prompt_logprobs=tuple(result.prompt_logprobs),
+            kv_tokens=sequence.computed,
         )
 
     # -- status -------------------------------------------------------------------------
 
     def status(self) -> EngineStatus:
         """What the engine holds and has done."""
-        counters = self._counters
+        counters, load = self._counters, self.current_load
         return EngineStatus(
             groups=self._cache.status(),
             running=len(self._scheduler),
             waiting=len(self._waiting),
-            held_tokens=sum(one.request.life_tokens for one in self._sequences.values()),
+            held_tokens=sum(one.kv.promised_tokens + 1 for one in self._sequences.values()),
             steps=counters.steps,
             steps_by_batch_size=tuple(counters.steps_by_batch_size),
             prefilled_tokens=counters.prefilled_tokens,
             sampled_tokens=counters.sampled_tokens,
             cached_tokens=counters.cached_tokens,
+            preempted=counters.preempted,
+            handed_over=counters.handed_over,
+            context_tokens=load.context_tokens,
+            prompt_tokens_left=load.prompt_tokens_left,
         )
 
     def check_integrity(self) -> None:
         """Raise IntegrityError if a structure contradicts itself."""
-        self._cache.check_integrity([sequence.kv for sequence in self._sequences.values()])
+        self._cache.check_integrity(
+            [sequence.kv for sequence in self._sequences.values()],
+            self._departures.exports,
+        )
+        ensure(
+            self._sequences.keys().isdisjoint(self._departures),
+            "a sequence that has left is still here",
+        )
+        ensure(
+            self.current_load == load_of(self._scheduler.started),
+            "the load is not that of the started sequences",
+        )
         self._scheduler.check_integrity(
             [one for one in self._sequences.values() if one.request.request_id not in self._waiting]
         )

@@ -7,6 +7,7 @@ Without work it sleeps until a call comes.
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -16,12 +17,20 @@ import torch
 
 from engine.engine import Engine
 from engine.errors import LoopStopped
+from engine.kv.changes import CacheChanges
+from engine.steps import StepReport
 from engine.types import SequenceOutput
 
 T = TypeVar("T")
 
 OnOutputs = Callable[[list[SequenceOutput]], None]
 """Takes all outputs of one step, on the engine's thread. Must not block."""
+OnStep = Callable[[StepReport], None]
+"""Takes what a step computed and how long it took, before its outputs, on the engine's thread.
+Must not block."""
+OnCache = Callable[[CacheChanges], None]
+"""Takes how `Engine.cache_names` changed, on the engine's thread, after the step's outputs or
+the call that changed it. Must not block."""
 OnFailure = Callable[[BaseException], None]
 """Takes what ended the loop, on the engine's thread."""
 
@@ -59,11 +68,16 @@ class EngineLoop:
         on_outputs: OnOutputs,
         on_failure: OnFailure,
         core: set[int] | None = None,
+        *,
+        on_step: OnStep | None = None,
+        on_cache: OnCache | None = None,
     ) -> None:
         """`core`: the CPU cores that the thread, and compute threads it starts, keep to."""
         self._engine = engine
         self._on_outputs = on_outputs
         self._on_failure = on_failure
+        self._on_step = on_step
+        self._on_cache = on_cache
         self._core = core
         self._calls: queue.SimpleQueue[_Call[Any] | None] = queue.SimpleQueue()
         """None is the wish to stop."""
@@ -107,14 +121,29 @@ class EngineLoop:
             self._prepare_thread()
             while self._serve_calls():
                 if self._engine.has_work:
-                    outputs = self._engine.step()
-                    if outputs:
-                        self._on_outputs(outputs)
+                    self._step()
         except BaseException as error:  # noqa: BLE001 - whatever it is, it ends the engine
             self._close(LoopStopped(f"the engine failed: {error!r}"))
             self._on_failure(error)
         else:
             self._close(LoopStopped("the engine's thread was stopped"))
+
+    def _step(self) -> None:
+        began = time.perf_counter()
+        outputs = self._engine.step()
+        seconds = time.perf_counter() - began
+        shape = self._engine.last_shape
+        if self._on_step is not None and shape is not None:
+            self._on_step(StepReport(shape, seconds))
+        if outputs:
+            self._on_outputs(outputs)
+        self._tell_cache()
+
+    def _tell_cache(self) -> None:
+        if self._on_cache is not None:
+            changes = self._engine.take_cache_changes()
+            if changes:
+                self._on_cache(changes)
 
     def _prepare_thread(self) -> None:
         if self._core is not None:
@@ -133,6 +162,7 @@ class EngineLoop:
             if call is None:
                 return False
             call.run(self._engine)
+            self._tell_cache()
 
     def _close(self, refusal: LoopStopped) -> None:
         with self._lock:

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.kv.cache import BlockTable, KVCache
+from engine.kv.cache import KVCache
+from engine.kv.sequence_kv import BlockTable
 from engine.models.batch import ForwardBatch, GroupBatch
 from engine.sampler import report, sample
 from engine.scheduler import Chunk

@@ -5,7 +5,7 @@ so a long prompt delays running streams by no more than a chunk. Knows sequences
 the cache has blocks; no model and no sampling.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, ValuesView
 from dataclasses import dataclass
 
 from engine.errors import ensure
@@ -51,6 +51,11 @@ class Scheduler:
     def __len__(self) -> int:
         return len(self._sequences)
 
+    @property
+    def started(self) -> ValuesView[LiveSequence]:
+        """The sequences, in the order in which they were started."""
+        return self._sequences.values()
+
     def add(self, sequence: LiveSequence) -> None:
         """Queue a sequence up."""
         self._sequences[sequence.request.request_id] = sequence
@@ -71,8 +76,8 @@ class Scheduler:
     def schedule(self, cache: KVCache) -> list[Chunk]:
         """The next step, with blocks for all of its tokens.
 
-        A sequence for which there are no blocks, since exports are not released yet, waits.
-        Empty when all wait or there is none.
+        A sequence waits that has outgrown its promise, or for which there are no blocks since
+        exports are not released yet. Empty when all wait or there is none.
         """
         chunks: list[Chunk] = []
         budget = self._max_step_tokens

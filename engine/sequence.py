@@ -6,7 +6,7 @@ Knows its request and its end; not where its KV lies or when it is its turn.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine.kv.cache import SequenceKV
+from engine.kv.sequence_kv import SequenceKV
 from engine.logit_changes import LogitChanges
 from engine.masks import masked_tokens
 from engine.sampler import SampleRow
@@ -40,6 +40,24 @@ class LiveSequence:
     def output_tokens(self) -> int:
         """Tokens of the output so far."""
         return len(self.tokens) - len(self.request.prompt)
+
+    @property
+    def decodes(self) -> bool:
+        """Whether the next step computes one token of the output and samples the next."""
+        return self.remaining == 1 and self.output_tokens > 0
+
+    @property
+    def outgrows(self) -> bool:
+        """Whether the tokens that are to be computed need more room than was promised."""
+        return len(self.tokens) > self.kv.promised_tokens
+
+    def boundary(self, block_size: int) -> int:
+        """The longest boundary within the KV that is there at which a resume of the sequence,
+        as it is now, would look for blocks; see `engine/kv/prefix.py`."""
+        tails = {len(self.request.prompt), len(self.tokens) - 1} if self.output_tokens else set()
+        if self.computed in tails:
+            return self.computed
+        return self.computed - self.computed % block_size
 
     def next_sample(self) -> SampleRow:
         """How the next token is drawn."""

@@ -69,6 +69,8 @@ class Request:
     """End with HANDOVER after this many new tokens. None: go on to the end."""
     export: bool = False
     """Put out blocks for the transfer service, see `SequenceOutput.exports`."""
+    priority: int = 0
+    """Who is handed over first when blocks run out: the lowest. Nothing else hangs on it."""
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -103,7 +105,10 @@ class FinishReason(Enum):
     LENGTH = "length"
     """max_tokens were sampled."""
     HANDOVER = "handover"
-    """`hand_over_after` tokens were sampled; another engine goes on."""
+    """`hand_over_after` tokens were sampled, or `Engine.hand_over` was called; another engine
+    goes on."""
+    PREEMPTED = "preempted"
+    """There are no blocks for it to grow into; it goes on elsewhere, or here later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +159,19 @@ class SequenceOutput:
     computed_tokens: int
     """Prompt tokens whose KV is there now."""
     exports: tuple[BlockRef, ...]
-    """Blocks to publish, when the request asked for it; none twice over all its outputs.
+    """Blocks to publish; none twice over all of the sequence's outputs. Where the request asked
+    for it:
 
     Full blocks of full-attention groups; of window groups those that a resume at a checkpoint
     or at the prompt's end needs; with HANDOVER the tail too. Blocks that came from a cache are
     among them (in the first output), so that the exports of all outputs together are what a
-    resume at the prompt's end needs; leave out what the transfer service holds already. Each
-    is pinned, unchanged, until `Engine.release_exports`, also when the sequence has ended.
+    resume at the prompt's end needs; leave out what the transfer service holds already.
+
+    Asked for or not, of a sequence that leaves by `Engine.hand_over` or with PREEMPTED: what is
+    still lacking so that all exports together are what a resume needs that computes nothing
+    again; where the sequence stopped inside a prompt, nothing up to its last full block.
+
+    Each is pinned, unchanged, until `Engine.release_exports`, also when the sequence has ended.
     """
     finish_reason: FinishReason | None
     """Set in a sequence's last output. Of several choices: HANDOVER if any goes on elsewhere."""
@@ -170,7 +181,10 @@ class SequenceOutput:
     prompt_logprobs: tuple[SampledToken, ...] = ()
     """When asked for: the prompt's own tokens whose logits this step brought, in order. Over
     all outputs those from the second one on; the last come with the first sampled token or
-    before it."""
+    before it. A sequence that is handed over before its first token begins them anew."""
+    kv_tokens: int = 0
+    """Tokens of prompt and output whose KV is there after the step; in a last output, those
+    that the sequence had when it left. 0 if it was never started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +242,8 @@ class EngineStatus:
     waiting: int
     """Sequences admitted and not started."""
     held_tokens: int
-    """Tokens that blocks are set aside for, over all sequences (`Request.life_tokens`)."""
+    """Tokens that blocks are set aside for now, over all sequences: `Request.life_tokens`, or
+    less where `EngineConfig.growth_tokens` is set."""
     steps: int
     steps_by_batch_size: tuple[int, ...]
     """Element i counts steps of i sequences; the last element belongs to the most possible."""
@@ -237,3 +252,11 @@ class EngineStatus:
     sampled_tokens: int
     cached_tokens: int
     """Prompt tokens that needed no computing."""
+    preempted: int
+    """Sequences that left with PREEMPTED."""
+    handed_over: int
+    """Sequences that left by `Engine.hand_over`."""
+    context_tokens: int
+    """Tokens in the contexts of the sequences that decode now."""
+    prompt_tokens_left: int
+    """Tokens that the other started sequences have to compute before they sample."""

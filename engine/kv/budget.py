@@ -1,8 +1,9 @@
 """What the running sequences were promised of each pool.
 
-Every sequence is promised the most blocks it can hold in its life, shared ones counted whole,
-so that none ever waits for another to end. Blocks that only exports hold are outside of it:
-they may delay a sequence until they are released. Knows counts; no pool and no block.
+Every sequence is promised the most blocks it can hold until it has so many tokens, shared
+ones counted whole, so that up to there it never waits for another to end. Blocks that only
+exports hold are outside of it: they may delay a sequence until they are released. Knows
+counts; no pool and no block.
 """
 
 from engine.errors import NoRoom, ensure
@@ -36,6 +37,21 @@ class Budget:
             raise NoRoom(f"no KV blocks for a sequence of {kv_tokens} tokens now")
         for group, need in enumerate(self._needed(kv_tokens)):
             self._free[group] -= need
+
+    def can_raise(self, kv_tokens: int, raised: int) -> bool:
+        """Whether a promise of `kv_tokens` can become one of `raised`."""
+        more = self._more(kv_tokens, raised)
+        return all(need <= free for need, free in zip(more, self._free, strict=True))
+
+    def raise_to(self, kv_tokens: int, raised: int) -> None:
+        """Make a promise of `kv_tokens` one of `raised`; only after `can_raise` said so."""
+        ensure(self.can_raise(kv_tokens, raised), f"no blocks to raise a promise to {raised}")
+        for group, need in enumerate(self._more(kv_tokens, raised)):
+            self._free[group] -= need
+
+    def _more(self, kv_tokens: int, raised: int) -> list[int]:
+        old, new = self._needed(kv_tokens), self._needed(raised)
+        return [after - before for before, after in zip(old, new, strict=True)]
 
     def give_back(self, kv_tokens: int) -> None:
         """End a promise."""

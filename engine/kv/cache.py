@@ -3,84 +3,79 @@
 Composes one pool per group, the budget, the exports' pins and the memory; each of those
 knows its part alone. Knows no model, no scheduling and no sampling. Not thread-safe.
 
-A sequence's KV: `open` promises it room for life; `reserve` gives it the blocks that serve
-its prefix, some of them to be filled from elsewhere; `settle` binds those that were filled;
-`room_for` and `extend` make room for a step's tokens; `commit` names what the step filled
-and lets go what fell behind a window; `close` gives everything back. A name finds only
-blocks that are full and whose KV is whole.
+A sequence's KV: `open` promises it room, for life or to begin with; `reserve` gives it the
+blocks that serve its prefix, some of them to be filled from elsewhere; `settle` binds those
+that were filled; `grow` raises the promise; `room_for` and `extend` make room for a step's
+tokens; `commit` names what the step filled; `leave_behind` lets go what fell behind a window;
+`close` gives everything back. A name finds only blocks that are full and whose KV is whole.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 
 from baton.naming import BlobName
 from engine.errors import ensure
 from engine.kv.budget import Budget
-from engine.kv.exports import ExportPins, is_exported
+from engine.kv.changes import CacheChanges, NameChanges
+from engine.kv.exports import ExportPins, full_refs, rest_refs
 from engine.kv.layout import KVLayout
 from engine.kv.names import SequenceNames
 from engine.kv.pool import BlockPool
 from engine.kv.prefix import Prefix
+from engine.kv.sequence_kv import BlockTable, SequenceKV
 from engine.kv.sizing import PoolPlan, blocks_of
 from engine.kv.storage import KVStorage
 from engine.types import BlockRef, GroupStatus, Request
 
 
-@dataclass(slots=True)
-class BlockTable:
-    """A sequence's blocks in one group: those from number `first` on."""
-
-    first: int = 0
-    blocks: list[int] = field(default_factory=list)
-
-    @property
-    def end(self) -> int:
-        """Number of the block after the last."""
-        return self.first + len(self.blocks)
-
-
-@dataclass(slots=True)
-class SequenceKV:
-    """One sequence's KV."""
-
-    prefix: Prefix
-    names: SequenceNames
-    promised_tokens: int
-    end_tokens: int
-    """Where an export's resume would go on: the KV's length when the sequence is handed over."""
-    tables: tuple[BlockTable, ...]
-    missing: tuple[BlockRef, ...] = ()
-    """Blocks that wait to be filled."""
-    named_blocks: int = 0
-    exported_blocks: int = 0
-
-
 class KVCache:
     """See above."""
 
-    def __init__(self, layout: KVLayout, plan: PoolPlan, max_step_tokens: int, device: str) -> None:
+    def __init__(
+        self,
+        layout: KVLayout,
+        plan: PoolPlan,
+        max_step_tokens: int,
+        device: str,
+        growth_tokens: int | None = None,
+    ) -> None:
+        """`growth_tokens`: see `EngineConfig`."""
         self.layout = layout
         self.storage = KVStorage(layout, plan.blocks, device)
-        self._pools = tuple(BlockPool(count) for count in plan.blocks)
+        windows = [spec.window for spec in layout.groups]
+        self.index_group = windows.index(None) if None in windows else 0
+        """The group whose names `names` and `take_changes` tell."""
+        self._growth_tokens = growth_tokens
+        self._changes = NameChanges()
+        self._pools = tuple(
+            BlockPool(count, self._changes if group == self.index_group else None)
+            for group, count in enumerate(plan.blocks)
+        )
         self._budget = Budget(layout, plan.blocks, max_step_tokens)
         self._exports = ExportPins(self._pools)
 
     # -- admission ----------------------------------------------------------------------
 
     def can_open(self, request: Request) -> bool:
-        """Whether a sequence for `request` can be promised room for its whole life."""
-        return self._budget.can_promise(_kv_tokens(request))
+        """Whether a sequence for `request` can be promised room to begin with."""
+        return self._budget.can_promise(self._first_promise(request))
+
+    def _first_promise(self, request: Request) -> int:
+        life = _kv_tokens(request)
+        if self._growth_tokens is None or request.hand_over_after is not None:
+            return life
+        return min(life, len(request.tokens) + self._growth_tokens - 1)
 
     def open(self, request: Request) -> SequenceKV:
         """A sequence without blocks yet. Raises NoRoom."""
-        promised = _kv_tokens(request)
+        promised = self._first_promise(request)
         self._budget.promise(promised)
         names = SequenceNames(self.layout, request.salt)
         return SequenceKV(
             prefix=Prefix(self.layout, request, names),
             names=names,
             promised_tokens=promised,
+            life_tokens=_kv_tokens(request),
             end_tokens=len(request.tokens) + (request.hand_over_after or 1) - 1,
             tables=tuple(BlockTable() for _ in self._pools),
         )
@@ -157,9 +152,24 @@ class KVCache:
 
     # -- steps --------------------------------------------------------------------------
 
+    def can_grow(self, kv: SequenceKV) -> bool:
+        """Whether there is room to raise the sequence's promise once."""
+        return self._budget.can_raise(kv.promised_tokens, self._grown(kv))
+
+    def grow(self, kv: SequenceKV) -> None:
+        """Raise the sequence's promise once; only after `can_grow` said so."""
+        grown = self._grown(kv)
+        self._budget.raise_to(kv.promised_tokens, grown)
+        kv.promised_tokens = grown
+
+    def _grown(self, kv: SequenceKV) -> int:
+        """The sequence's next promise."""
+        return min(kv.life_tokens, kv.promised_tokens + (self._growth_tokens or kv.life_tokens))
+
     def room_for(self, kv: SequenceKV, computed: int, count: int) -> int:
-        """How many of `count` more tokens there are blocks for now."""
+        """How many of `count` more tokens are promised and have blocks now."""
         size = self.layout.block_size
+        count = min(count, kv.promised_tokens - computed)
         for table, pool in zip(kv.tables, self._pools, strict=True):
             count = min(count, (table.end + pool.available) * size - computed)
         return count
@@ -208,14 +218,15 @@ class KVCache:
 
     def export_full(self, kv: SequenceKV, checkpoint_blocks: int) -> list[BlockRef]:
         """Pin the named blocks that a resume elsewhere needs and that were not exported."""
-        refs: list[BlockRef] = []
-        for group, table in enumerate(kv.tables):
-            for index in range(max(kv.exported_blocks, table.first), kv.named_blocks):
-                if is_exported(self.layout, group, index, kv.end_tokens, checkpoint_blocks):
-                    name = kv.names.full(index)[group]
-                    block = table.blocks[index - table.first]
-                    refs.append(BlockRef(name, group, index, block, self.layout.block_size))
+        refs = full_refs(self.layout, kv, checkpoint_blocks)
         kv.exported_blocks = kv.named_blocks
+        self._pin(refs)
+        return refs
+
+    def export_rest(self, kv: SequenceKV, boundary: int, checkpoint_blocks: int) -> list[BlockRef]:
+        """Pin the full blocks that a resume at `boundary` needs and that `export_full` did not
+        put out, as far as the sequence has them."""
+        refs = rest_refs(self.layout, kv, boundary, checkpoint_blocks)
         self._pin(refs)
         return refs
 
@@ -241,6 +252,21 @@ class KVCache:
         """End one pin of each block."""
         self._exports.release(refs)
 
+    # -- names --------------------------------------------------------------------------
+
+    def names(self) -> tuple[BlobName, ...]:
+        """The names of all full blocks of `index_group`."""
+        return self._pools[self.index_group].names
+
+    def take_changes(self) -> CacheChanges:
+        """How `names` changed since the last call."""
+        return self._changes.take()
+
+    def clear(self) -> None:
+        """Drop all cached KV. Only while there is no sequence and no export."""
+        for pool in self._pools:
+            pool.clear()
+
     # -- status -------------------------------------------------------------------------
 
     def status(self) -> tuple[GroupStatus, ...]:
@@ -256,9 +282,20 @@ class KVCache:
             for group, (spec, pool) in enumerate(zip(self.layout.groups, self._pools, strict=True))
         )
 
-    def check_integrity(self, live: Sequence[SequenceKV]) -> None:
+    def check_integrity(self, live: Sequence[SequenceKV], leaving: Iterable[BlockRef] = ()) -> None:
         """Raise IntegrityError unless blocks, pins and promises agree with the sequences that
-        are open."""
+        are open; `leaving` are exports that nobody can have released yet."""
+        self._exports.check_integrity(leaving)
+        size = self.layout.block_size
+        for kv in live:
+            ensure(
+                kv.promised_tokens <= kv.life_tokens,
+                "a sequence is promised more than it can come to have",
+            )
+            ensure(
+                all(table.end <= blocks_of(kv.promised_tokens, size) for table in kv.tables),
+                "a sequence has more blocks than it was promised",
+            )
         self._budget.check_integrity([kv.promised_tokens for kv in live])
         for group, pool in enumerate(self._pools):
             holders: Counter[int] = self._exports.holders(group)

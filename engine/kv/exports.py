@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from engine.errors import ensure
 from engine.kv.layout import KVLayout
 from engine.kv.pool import BlockPool
+from engine.kv.sequence_kv import SequenceKV
 from engine.types import BlockRef
 
 
@@ -21,6 +22,33 @@ def is_exported(
         return True
     checkpoint = -(-(index + 1) // checkpoint_blocks) * checkpoint_blocks * layout.block_size
     return checkpoint <= end_tokens and index >= layout.first_needed_block(group, checkpoint)
+
+
+def full_refs(layout: KVLayout, kv: SequenceKV, checkpoint_blocks: int) -> list[BlockRef]:
+    """The named blocks that are exported as a sequence goes on, and were not yet."""
+    return [
+        kv.full_ref(group, index, layout.block_size)
+        for group, table in enumerate(kv.tables)
+        for index in range(max(kv.exported_blocks, table.first), kv.named_blocks)
+        if is_exported(layout, group, index, kv.end_tokens, checkpoint_blocks)
+    ]
+
+
+def rest_refs(
+    layout: KVLayout, kv: SequenceKV, boundary: int, checkpoint_blocks: int
+) -> list[BlockRef]:
+    """The full blocks that a resume at `boundary` needs, that the sequence still has, and that
+    `full_refs` did not give."""
+    return [
+        kv.full_ref(group, index, layout.block_size)
+        for group, table in enumerate(kv.tables)
+        for index in range(
+            max(layout.blocks_for(group, boundary).start, table.first),
+            boundary // layout.block_size,
+        )
+        if index >= kv.exported_blocks
+        or not is_exported(layout, group, index, kv.end_tokens, checkpoint_blocks)
+    ]
 
 
 class ExportPins:
@@ -44,6 +72,14 @@ class ExportPins:
             if not self._pins[key]:
                 del self._pins[key]
             self._pools[ref.group].release(ref.block)
+
+    def check_integrity(self, refs: Iterable[BlockRef]) -> None:
+        """Raise IntegrityError unless there is a pin for each of `refs`."""
+        for (group, block), count in Counter((ref.group, ref.block) for ref in refs).items():
+            ensure(
+                self._pins[group, block] >= count,
+                f"block {block} of group {group} leaves with a sequence and is not pinned",
+            )
 
     def holders(self, group: int) -> Counter[int]:
         """Pins by block of one group."""

@@ -10,13 +10,16 @@ from collections.abc import Mapping
 
 from baton.naming import BlobName
 from engine.errors import ensure
+from engine.kv.changes import NameChanges
 
 
 class BlockPool:
     """Counts the holders of each block. Not thread-safe."""
 
-    def __init__(self, blocks: int) -> None:
+    def __init__(self, blocks: int, changes: NameChanges | None = None) -> None:
+        """`changes` is told of every name that is bound or lost."""
         self.total = blocks
+        self._changes = changes
         self._holders = [0] * blocks
         self._empty = list(range(blocks - 1, -1, -1))
         self._cached: OrderedDict[int, None] = OrderedDict()
@@ -39,6 +42,11 @@ class BlockPool:
         """Blocks that no one holds and that keep named KV."""
         return len(self._cached)
 
+    @property
+    def names(self) -> tuple[BlobName, ...]:
+        """All names that find a block."""
+        return tuple(self._block_of)
+
     def find(self, name: BlobName) -> int | None:
         """The block that keeps the KV called `name`."""
         return self._block_of.get(name)
@@ -57,7 +65,7 @@ class BlockPool:
             block = self._empty.pop()
         else:
             block, _ = self._cached.popitem(last=False)
-            del self._block_of[self._name_of.pop(block)]
+            self._unbind(block)
         self._holders[block] = 1
         return block
 
@@ -88,6 +96,23 @@ class BlockPool:
         if name not in self._block_of and block not in self._name_of:
             self._block_of[name] = block
             self._name_of[block] = name
+            if self._changes is not None:
+                self._changes.bound(name)
+
+    def _unbind(self, block: int) -> None:
+        name = self._name_of.pop(block)
+        del self._block_of[name]
+        if self._changes is not None:
+            self._changes.lost(name)
+
+    def clear(self) -> None:
+        """Drop all names, so that every block is empty, as in a new pool. Only while no one
+        holds a block."""
+        ensure(self.used == 0, "a pool is cleared while blocks are held")
+        for block in self._cached:
+            self._unbind(block)
+        self._cached.clear()
+        self._empty = list(range(self.total - 1, -1, -1))
 
     def check_integrity(self, holders: Mapping[int, int]) -> None:
         """Raise IntegrityError unless everything agrees with `holders` (count by block)."""

@@ -15,6 +15,7 @@ from engine.errors import ConfigError
         {"max_step_tokens": 0},
         {"checkpoint_blocks": -1},
         {"threads": 0},
+        {"growth_tokens": 0},
         {"max_sequences": 33, "max_step_tokens": 32},
     ],
 )

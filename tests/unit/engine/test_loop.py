@@ -9,7 +9,9 @@ import pytest
 
 from engine.engine import Engine
 from engine.errors import LoopStopped, UnknownRequest
+from engine.kv.changes import CacheChanges
 from engine.loop import EngineLoop
+from engine.steps import StepReport
 from engine.types import BlockRef, FinishReason, Request, SequenceOutput
 from tests.support.engines import assert_idle, fake_engine, greedy
 from tests.support.fake_model import FakeModel
@@ -200,3 +202,78 @@ def test_a_loop_of_waiting_sequences_sleeps_until_exports_are_released(listener)
     listener.wait(lambda: listener.finished(stuck))
     assert listener.outputs[-1].finish_reason is FinishReason.HANDOVER
     loop.stop(DEADLINE)
+
+
+class Followed:
+    """A loop whose steps, outputs and cache changes are written down in their order."""
+
+    def __init__(self, engine: Engine, listener: Listener) -> None:
+        self.told: list[StepReport | CacheChanges | list[SequenceOutput]] = []
+        self.threads: set[str] = set()
+        self._listener = listener
+        self.loop = EngineLoop(
+            engine, self._on_outputs, listener.on_failure, on_step=self._tell, on_cache=self._tell
+        )
+
+    def _on_outputs(self, outputs: list[SequenceOutput]) -> None:
+        self._tell(outputs)
+        self._listener.on_outputs(outputs)
+
+    def _tell(self, what: StepReport | CacheChanges | list[SequenceOutput]) -> None:
+        self.threads.add(threading.current_thread().name)
+        self.told.append(what)
+
+    def names(self) -> set[bytes]:
+        """What the changes so far add up to."""
+        names: set[bytes] = set()
+        for changes in self.told:
+            if isinstance(changes, CacheChanges):
+                names = names - set(changes.removed) | set(changes.added)
+        return names
+
+
+@pytest.fixture
+def followed(engine: Engine, listener: Listener) -> Iterator[Followed]:
+    followed = Followed(engine, listener)
+    followed.loop.start()
+    yield followed
+    followed.loop.stop(DEADLINE)
+
+
+def test_every_step_is_reported_before_its_outputs(followed, listener) -> None:
+    submit(followed.loop, Request("r", tuple(range(20)), greedy(3)))
+    listener.wait(lambda: listener.finished("r"))
+    followed.loop.call(lambda engine: None).result(DEADLINE)
+    told = [one for one in followed.told if not isinstance(one, CacheChanges)]
+    reports = told[::2]
+    assert all(isinstance(report, StepReport) and report.seconds > 0 for report in reports)
+    assert [report.shape.prompt_tokens for report in reports] == [16, 4, 0, 0]
+    assert [report.shape.context_tokens for report in reports] == [0, 0, 21, 22]
+    assert all(isinstance(outputs, list) for outputs in told[1::2])
+    assert followed.threads == {"engine"}
+
+
+def test_a_step_that_computed_nothing_is_not_reported(followed, listener) -> None:
+    def leave(engine: Engine) -> None:
+        engine.admit(Request("r", (1, 2), greedy(3)))
+        engine.hand_over("r")
+
+    followed.loop.call(leave).result(DEADLINE)
+    listener.wait(lambda: listener.finished("r"))
+    followed.loop.call(lambda engine: None).result(DEADLINE)
+    assert [type(one) for one in followed.told] == [list]
+
+
+def test_cache_changes_of_steps_and_calls_are_told(followed, listener) -> None:
+    submit(followed.loop, Request("r", tuple(range(20)), greedy(30)))
+    listener.wait(lambda: listener.finished("r"))
+    names = followed.loop.call(lambda engine: engine.cache_names()).result(DEADLINE)
+    followed.loop.call(lambda engine: None).result(DEADLINE)
+    assert len(names) == 12
+    assert followed.names() == set(names)
+    told = len(followed.told)
+    followed.loop.call(lambda engine: None).result(DEADLINE)
+    assert len(followed.told) == told, "nothing changed"
+    followed.loop.call(lambda engine: engine.reset()).result(DEADLINE)
+    followed.loop.call(lambda engine: None).result(DEADLINE)
+    assert followed.names() == set()

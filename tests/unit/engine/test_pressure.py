@@ -1,6 +1,7 @@
 """Anything in any order in small pools: texts stay right, structures sound, work goes on.
 
-Two engines exchange blobs. Their model's KV are the tokens themselves, so a block that is
+Two engines exchange blobs. They admit for life or for what comes next; sequences are handed over
+at any moment, and preempted. Their model's KV are the tokens themselves, so a block that is
 stale, foreign or half filled fails the run at the read, and every text is known beforehand.
 """
 
@@ -14,8 +15,9 @@ from baton.naming import BlobName
 from engine.engine import Engine
 from engine.errors import NoRoom
 from engine.types import BlockRef, FinishReason, Request, SequenceOutput
-from tests.support.engines import assert_idle, fake_engine, greedy, read_blocks
+from tests.support.engines import assert_idle, greedy, read_blocks
 from tests.support.fake_model import FakeModel
+from tests.unit.engine.growing import growing_engine
 
 BASES = ([*range(60)], [*range(20), *range(50, 90)], [*range(90, 40, -1)])
 """Texts, two of them with a common beginning."""
@@ -62,15 +64,27 @@ class Side:
     def step(self) -> list[SequenceOutput]:
         had_work = self.engine.has_work
         outputs = self.engine.step()
-        assert outputs or not self.running or self.pinned, "sequences wait for nothing"
+        free = not self.pinned and not self.waiting
+        assert outputs or not self.running or not free, "sequences wait for nothing"
+        left = {output.request_id for output in outputs if output.finish_reason}
+        if free and self.running.keys() - left and not any(output.exports for output in outputs):
+            assert self.engine.last_shape is not None, "a step computes nothing"
         assert had_work or not outputs
         return outputs
 
     def cancel(self, request_id: str) -> None:
         self.engine.cancel(request_id)
         self.engine.cancel(request_id)
+        assert not self.engine.hand_over(request_id)
         self.running.pop(request_id, None)
         self.waiting.pop(request_id, None)
+
+    def hand_over(self, request_id: str) -> None:
+        assert self.engine.hand_over(request_id)
+        assert not self.engine.hand_over(request_id)
+        assert self.engine.has_work
+        if request_id in self.waiting:
+            self.running[request_id] = self.waiting.pop(request_id)[0], []
 
     def release(self, keep: int) -> None:
         for ref, data in self.pinned[keep:]:
@@ -84,14 +98,21 @@ class EnginesUnderPressure(RuleBasedStateMachine):
         kv_bytes=st.sampled_from([900, 1_500, 2_500]),
         windows=st.sampled_from([(None, 6), (None,), (None, 9, 3), (5,)]),
         max_step_tokens=st.sampled_from([4, 7, 16]),
+        growth=st.sampled_from([None, 1, 3, 10]),
     )
-    def make(self, kv_bytes: int, windows: tuple[int | None, ...], max_step_tokens: int) -> None:
+    def make(
+        self,
+        kv_bytes: int,
+        windows: tuple[int | None, ...],
+        max_step_tokens: int,
+        growth: int | None,
+    ) -> None:
         self.model = FakeModel(windows)
         self.sides = [
             Side(
-                fake_engine(
-                    windows=windows, kv_bytes=kv_bytes, max_sequences=4, checkpoint_blocks=2,
-                    max_step_tokens=max_step_tokens, max_position=100,
+                growing_engine(
+                    growth, windows=windows, kv_bytes=kv_bytes, max_sequences=4, max_position=100,
+                    max_step_tokens=max_step_tokens, checkpoint_blocks=2,
                 )
             )
             for _ in range(2)
@@ -104,17 +125,18 @@ class EnginesUnderPressure(RuleBasedStateMachine):
         side=st.integers(0, 1),
         base=st.sampled_from(BASES),
         length=st.integers(1, 30),
-        max_tokens=st.integers(1, 12),
+        max_tokens=st.integers(1, 40),
         hand_over=st.sampled_from([None, 1, 1, 2]),
         export=st.booleans(),
         salt=st.sampled_from([b"", b"", b"tenant"]),
+        priority=st.sampled_from([0, 0, 1]),
         lost=losses,
         waits=st.sampled_from([False, False, True]),
     )
-    def begin(self, side, base, length, max_tokens, hand_over, export, salt, lost, waits):
+    def begin(self, side, base, length, max_tokens, hand_over, export, salt, priority, lost, waits):
         request = Request(
             "", tuple(base[:length]), greedy(max_tokens), salt=salt,
-            hand_over_after=hand_over, export=export,
+            hand_over_after=hand_over, export=export, priority=priority,
         )  # fmt: skip
         self._admit(self.sides[side], request, lost, waits)
 
@@ -159,7 +181,15 @@ class EnginesUnderPressure(RuleBasedStateMachine):
                 self._finish(request, text, output.finish_reason)
 
     def _finish(self, request: Request, text: list[int], reason: FinishReason) -> None:
-        assert text == self.model.greedy(request.tokens, request.new_tokens)
+        assert text == (self.model.greedy(request.tokens, len(text)) if text else [])
+        if reason in (FinishReason.HANDOVER, FinishReason.PREEMPTED):
+            if len(text) < request.new_tokens:
+                if request.hand_over_after is not None:
+                    request = replace(request, hand_over_after=request.hand_over_after - len(text))
+                self.handed_over.append(replace(request, emitted=request.emitted + tuple(text)))
+                return
+            assert reason is FinishReason.HANDOVER
+        assert len(text) == request.new_tokens
         ended = request.new_tokens + len(request.emitted) == request.sampling.max_tokens
         assert reason is (FinishReason.LENGTH if ended else FinishReason.HANDOVER)
         if not ended:
@@ -171,6 +201,12 @@ class EnginesUnderPressure(RuleBasedStateMachine):
         live = [*self.sides[side].running, *self.sides[side].waiting]
         if pick < len(live):
             self.sides[side].cancel(live[pick])
+
+    @rule(side=st.integers(0, 1), pick=st.integers(0, 9))
+    def hand_over(self, side, pick):
+        live = [*self.sides[side].running, *self.sides[side].waiting]
+        if pick < len(live) and live[pick] not in self.sides[side].engine._departures:
+            self.sides[side].hand_over(live[pick])
 
     @rule(side=st.integers(0, 1), keep=st.integers(0, 5))
     def release(self, side, keep):

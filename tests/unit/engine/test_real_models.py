@@ -126,6 +126,30 @@ def test_a_handoff_at_every_length_within_a_block(
     assert_idle(target)
 
 
+@pytest.mark.parametrize("params", [GREEDY, SEEDED], ids=["greedy", "seeded"])
+@pytest.mark.parametrize("given", ["all", "none"])
+def test_a_sequence_that_leaves_at_any_step(
+    make_engine: MakeEngine, params: SamplingParams, given: str
+) -> None:
+    prompt = prompt_of(45)
+    whole = run(make_engine(), Request("r", prompt, params))
+    for steps in range(4 + NEW):
+        source, target, begun = make_engine(max_step_tokens=11), make_engine(), Result()
+        source.admit(Request("r", prompt, params))
+        source.start("r")
+        for _ in range(steps):
+            begun.sampled += source.step()[0].tokens
+        source.hand_over("r")
+        (last,) = source.step()
+        blobs = read_blocks(source, last.exports) if given == "all" else {}
+        resumed = Request("r", prompt, params, emitted=tuple(begun.tokens))
+        found = import_blocks(target, resumed, blobs)
+        if given == "all":
+            assert found == (last.kv_tokens if begun.tokens else last.kv_tokens // BLOCK * BLOCK)
+        rest = drive(target)["r"]
+        assert_same(Result(begun.sampled + rest.sampled), whole)
+
+
 def test_lost_blobs_are_computed_again(make_engine: MakeEngine) -> None:
     prompt = prompt_of(45)
     whole = run(make_engine(), Request("whole", prompt, GREEDY))

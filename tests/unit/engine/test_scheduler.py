@@ -51,7 +51,7 @@ class Harness:
             self.cache.commit(sequence.kv, sequence.tokens, chunk.end)
             reason = sequence.append([SampledToken(1)]) if chunk.samples else None
             if reason is None:
-                self.cache.leave_behind(sequence.kv, chunk.end)
+                self.cache.leave_behind(sequence.kv, sequence.boundary(4))
             else:
                 self.cache.close(sequence.kv)
                 self.scheduler.remove(sequence)

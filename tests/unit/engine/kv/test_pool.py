@@ -6,6 +6,7 @@ import pytest
 
 from baton.naming import BlobName
 from engine.errors import IntegrityError
+from engine.kv.changes import CacheChanges, NameChanges
 from engine.kv.pool import BlockPool
 
 
@@ -115,3 +116,33 @@ def test_check_integrity_finds_broken_bookkeeping() -> None:
         damage(pool)
         with pytest.raises(IntegrityError):
             pool.check_integrity({})
+
+
+def test_names_bound_and_lost_are_told() -> None:
+    changes = NameChanges()
+    pool = BlockPool(2, changes)
+    first, second = pool.allocate(), pool.allocate()
+    pool.bind(name("a"), first)
+    pool.bind(name("a"), second)  # finds the first one as before
+    assert changes.take() == CacheChanges((name("a"),), ())
+    pool.release(first)
+    assert not changes.take(), "a cached block keeps its name"
+    assert pool.allocate() == first
+    assert changes.take() == CacheChanges((), (name("a"),))
+
+
+def test_a_cleared_pool_is_as_new() -> None:
+    changes = NameChanges()
+    pool = BlockPool(3, changes)
+    blocks = [pool.allocate() for _ in range(3)]
+    pool.bind(name("a"), blocks[1])
+    with pytest.raises(IntegrityError, match="held"):
+        pool.clear()
+    for block in reversed(blocks):
+        pool.release(block)
+    assert pool.names == (name("a"),)
+    pool.clear()
+    assert (pool.available, pool.cached, pool.names) == (3, 0, ())
+    assert not changes.take()
+    pool.check_integrity({})
+    assert [pool.allocate() for _ in range(3)] == blocks

@@ -6,8 +6,8 @@ never touches the bytes.
 
 from bisect import bisect_left, insort
 
+from services.common.integrity import ensure
 from services.common.transfer.place import ALIGNMENT
-from services.transfer.integrity import ensure
 
 
 class ExtentAllocator:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from baton import errors
 from baton.naming import Incarnation, WorkerId
+from services.common.integrity import ensure
 from services.transfer import segments
-from services.transfer.integrity import ensure
 from services.transfer.liveness import IsGone, WatchProcess
 from services.transfer.room import RoomQueue
 from services.transfer.segments import SegmentFile

@@ -10,8 +10,8 @@ import heapq
 from dataclasses import dataclass
 from itertools import count
 
+from services.common.integrity import ensure
 from services.common.transfer.place import Generation
-from services.transfer.integrity import ensure
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from baton.naming import LeaseId
+from services.common.integrity import ensure
 from services.common.transfer.place import Generation
-from services.transfer.integrity import ensure
 
 Clock = Callable[[], float]
 """Seconds that never go back."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from baton import errors
 from baton.naming import Incarnation
+from services.common.integrity import ensure
 from services.common.transfer.place import Place, extent_bytes
-from services.transfer.integrity import ensure
 from services.transfer.store import BlobStore
 
 

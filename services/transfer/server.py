@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from baton.v1 import transfer_pb2, transfer_pb2_grpc
 from services.common import rpc
+from services.common.blob_log import BlobLog
 from services.transfer import segments
 from services.transfer.attachments import Attachments
 from services.transfer.liveness import watch_process
@@ -27,6 +28,7 @@ class TransferServer:
     """A running transfer service."""
 
     server: rpc.RunningServer
+    names: BlobLog
     attachments: Attachments
     peers: Peers
     sweeper: asyncio.Task[None]
@@ -39,6 +41,7 @@ class TransferServer:
     async def stop(self) -> None:
         """Ends all calls and removes all segments."""
         self.attachments.stop()
+        self.names.close()
         await self.server.stop(_STOP_GRACE_S)
         self.sweeper.cancel()
         await asyncio.wait([self.sweeper])
@@ -57,11 +60,13 @@ async def start(settings: TransferSettings, wrap_reader: WrapReader = plain) -> 
     for path in await asyncio.to_thread(segments.remove_stale, settings.segment_dir):
         log.info("removed %s, left behind by a dead service", path)
     store = BlobStore(time.monotonic)
+    names = BlobLog()
+    store.on_bound, store.on_unbound = names.add, names.remove
     room = RoomQueue(store)
     attachments = Attachments(store, room, settings.segment_dir, watch_process)
     peers = Peers(store, room, attachments, settings, wrap_reader)
     await peers.start()
-    servicer = TransferServicer(store, room, attachments, peers)
+    servicer = TransferServicer(store, names, room, attachments, peers)
     server = await rpc.serve(
         settings.address,
         [lambda s: transfer_pb2_grpc.add_TransferServiceServicer_to_server(servicer, s)],
@@ -69,7 +74,7 @@ async def start(settings: TransferSettings, wrap_reader: WrapReader = plain) -> 
     )
     await server.set_serving(True)
     sweeper = asyncio.create_task(_sweep(store, attachments, peers, settings.sweep_period_s))
-    return TransferServer(server, attachments, peers, sweeper)
+    return TransferServer(server, names, attachments, peers, sweeper)
 
 
 async def _sweep(store: BlobStore, attachments: Attachments, peers: Peers, period_s: float) -> None:

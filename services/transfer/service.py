@@ -9,14 +9,24 @@ from contextlib import aclosing
 from typing import Any, cast
 
 import grpc
-from google.protobuf.duration_pb2 import Duration
 
 from baton import errors
-from baton.naming import NAME_BYTES, BlobName, Incarnation, LeaseId, WorkerId
-from baton.v1 import transfer_pb2, transfer_pb2_grpc
+from baton.naming import BlobName, LeaseId, WorkerId
+from baton.v1 import kv_pb2, transfer_pb2, transfer_pb2_grpc
+from services.common.blob_log import BlobLog
+from services.common.integrity import ensure
 from services.common.transfer.messages import place_from_proto, place_to_proto
 from services.common.transfer.place import Checksum, Stored
 from services.transfer.attachments import Attachments
+from services.transfer.fields import (
+    check_length,
+    checked_id,
+    incarnation_of,
+    lease_of,
+    name_of,
+    names_of,
+    seconds_of,
+)
 from services.transfer.peers.host import Peers
 from services.transfer.room import RoomQueue
 from services.transfer.store import Blob, BlobStore
@@ -25,9 +35,6 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 BATCH_BLOBS = 64
 """Blobs in one message of Acquire's stream."""
-_MAX_ITEMS = 65_536
-_MAX_ID_CHARACTERS = 256
-_MAX_SECONDS = 3_600.0
 _ANSWER_S = 0.02
 """Of an Acquire's time, what is left for saying what did not come."""
 
@@ -36,9 +43,16 @@ class TransferServicer(transfer_pb2_grpc.TransferServiceServicer):
     """Answers calls; all on one event loop, so that each answer is atomic."""
 
     def __init__(
-        self, store: BlobStore, room: RoomQueue, attachments: Attachments, peers: Peers
+        self,
+        store: BlobStore,
+        names: BlobLog,
+        room: RoomQueue,
+        attachments: Attachments,
+        peers: Peers,
     ) -> None:
+        """`names`: those that are bound in `store`."""
         self._store = store
+        self._names = names
         self._room = room
         self._attachments = attachments
         self._peers = peers
@@ -46,11 +60,11 @@ class TransferServicer(transfer_pb2_grpc.TransferServiceServicer):
     async def Attach(
         self, request: transfer_pb2.AttachRequest, context: Context
     ) -> AsyncIterator[transfer_pb2.AttachResponse]:
-        incarnation = _incarnation(request.incarnation)
+        incarnation = incarnation_of(request.incarnation)
         if not request.segment_bytes:
             raise errors.InvalidRequest("segment_bytes", "must be positive")
         segment = await self._attachments.attach(
-            WorkerId(_id("worker_id", request.worker_id)),
+            WorkerId(checked_id("worker_id", request.worker_id)),
             incarnation,
             request.pid,
             request.segment_bytes,
@@ -68,31 +82,31 @@ class TransferServicer(transfer_pb2_grpc.TransferServiceServicer):
     async def Reserve(
         self, request: transfer_pb2.ReserveRequest, context: Context
     ) -> transfer_pb2.ReserveResponse:
-        _limit("sizes_bytes", request.sizes_bytes)
+        check_length("sizes_bytes", request.sizes_bytes)
         for index, size in enumerate(request.sizes_bytes):
             if not size:
                 raise errors.InvalidRequest(f"sizes_bytes[{index}]", "must be positive")
-        wait_s = _seconds("wait", request.wait) if request.HasField("wait") else 0.0
+        wait_s = seconds_of("wait", request.wait) if request.HasField("wait") else 0.0
         places = await self._room.reserve(
-            _incarnation(request.incarnation), request.sizes_bytes, wait_s
+            incarnation_of(request.incarnation), request.sizes_bytes, wait_s
         )
         return transfer_pb2.ReserveResponse(places=[place_to_proto(place) for place in places])
 
     async def Commit(
         self, request: transfer_pb2.CommitRequest, context: Context
     ) -> transfer_pb2.CommitResponse:
-        _limit("blobs", request.blobs)
+        check_length("blobs", request.blobs)
         blobs = [
             Blob(
-                _name(f"blobs[{index}].name", blob.name),
+                name_of(f"blobs[{index}].name", blob.name),
                 place_from_proto(blob.place),
                 Checksum(blob.checksum),
-                _seconds(f"blobs[{index}].recompute", blob.recompute, limit=math.inf),
+                seconds_of(f"blobs[{index}].recompute", blob.recompute, at_most=math.inf),
             )
             for index, blob in enumerate(request.blobs)
         ]
-        lease_id, ttl = _lease(request.lease_id, request.lease_ttl)
-        incarnation = _incarnation(request.incarnation)
+        lease_id, ttl = lease_of(request.lease_id, request.lease_ttl)
+        incarnation = incarnation_of(request.incarnation)
         return transfer_pb2.CommitResponse(
             bound=self._store.commit(incarnation, blobs, lease_id, ttl)
         )
@@ -101,24 +115,31 @@ class TransferServicer(transfer_pb2_grpc.TransferServiceServicer):
         self, request: transfer_pb2.AbandonRequest, context: Context
     ) -> transfer_pb2.AbandonResponse:
         self._store.abandon(
-            _incarnation(request.incarnation), [place_from_proto(p) for p in request.places]
+            incarnation_of(request.incarnation), [place_from_proto(p) for p in request.places]
         )
         return transfer_pb2.AbandonResponse()
+
+    async def WatchBlobs(
+        self, request: kv_pb2.WatchBlobsRequest, context: Context
+    ) -> AsyncIterator[kv_pb2.BlobChanges]:
+        async with aclosing(self._names.watch()) as changes:
+            async for change in changes:
+                yield change.to_message()
 
     async def Lookup(
         self, request: transfer_pb2.LookupRequest, context: Context
     ) -> transfer_pb2.LookupResponse:
-        names = _names(request.names)
+        names = names_of(request.names)
         return transfer_pb2.LookupResponse(held=[self._store.holds(name) for name in names])
 
     async def Acquire(
         self, request: transfer_pb2.AcquireRequest, context: Context
     ) -> AsyncIterator[transfer_pb2.AcquireResponse]:
-        names = list(dict.fromkeys(_names(request.names)))
-        lease_id, ttl = _lease(request.lease_id, request.lease_ttl)
+        names = list(dict.fromkeys(names_of(request.names)))
+        lease_id, ttl = lease_of(request.lease_id, request.lease_ttl)
         elsewhere: list[BlobName] = []
         if request.source_address:
-            source = _id("source_address", request.source_address)
+            source = checked_id("source_address", request.source_address)
             elsewhere = [name for name in names if not self._store.holds(name)]
         here = [name for name in names if name not in frozenset(elsewhere)]
         found, missing = self._store.acquire(here, lease_id, ttl)
@@ -146,7 +167,7 @@ class TransferServicer(transfer_pb2_grpc.TransferServiceServicer):
     async def ReadBlobs(
         self, request: transfer_pb2.ReadBlobsRequest, context: Context
     ) -> AsyncIterator[transfer_pb2.ReadBlobsResponse]:
-        names = list(dict.fromkeys(_names(request.names)))
+        names = list(dict.fromkeys(names_of(request.names)))
         async with aclosing(self._peers.offers.stream(names)) as pieces:
             async for piece in pieces:
                 yield transfer_pb2.ReadBlobsResponse(
@@ -160,8 +181,8 @@ class TransferServicer(transfer_pb2_grpc.TransferServiceServicer):
     async def DescribeNixl(
         self, request: transfer_pb2.DescribeNixlRequest, context: Context
     ) -> transfer_pb2.DescribeNixlResponse:
-        names = list(dict.fromkeys(_names(request.names)))
-        lease_id, ttl = _lease(request.lease_id, request.lease_ttl)
+        names = list(dict.fromkeys(names_of(request.names)))
+        lease_id, ttl = lease_of(request.lease_id, request.lease_ttl)
         if self._peers.nixl is None:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "NIXL is not in use here")
         answer = await self._peers.nixl.describe(names, lease_id, ttl)
@@ -183,20 +204,20 @@ class TransferServicer(transfer_pb2_grpc.TransferServiceServicer):
     async def Discard(
         self, request: transfer_pb2.DiscardRequest, context: Context
     ) -> transfer_pb2.DiscardResponse:
-        self._store.discard(_name("name", request.name), place_from_proto(request.place))
+        self._store.discard(name_of("name", request.name), place_from_proto(request.place))
         return transfer_pb2.DiscardResponse()
 
     async def RenewLease(
         self, request: transfer_pb2.RenewLeaseRequest, context: Context
     ) -> transfer_pb2.RenewLeaseResponse:
-        lease_id = LeaseId(_id("lease_id", request.lease_id))
-        self._store.renew(lease_id, _seconds("lease_ttl", request.lease_ttl))
+        lease_id = LeaseId(checked_id("lease_id", request.lease_id))
+        self._store.renew(lease_id, seconds_of("lease_ttl", request.lease_ttl))
         return transfer_pb2.RenewLeaseResponse()
 
     async def ReleaseLease(
         self, request: transfer_pb2.ReleaseLeaseRequest, context: Context
     ) -> transfer_pb2.ReleaseLeaseResponse:
-        self._store.release(LeaseId(_id("lease_id", request.lease_id)))
+        self._store.release(LeaseId(checked_id("lease_id", request.lease_id)))
         return transfer_pb2.ReleaseLeaseResponse()
 
     async def GetTransferStatus(
@@ -210,6 +231,7 @@ class TransferServicer(transfer_pb2_grpc.TransferServiceServicer):
             self._room.check_integrity()
             self._attachments.check_integrity()
             self._peers.pulls.check_integrity()
+            self._check_names()
         return transfer_pb2.GetTransferStatusResponse(
             pid=os.getpid(),
             segments=[
@@ -218,6 +240,7 @@ class TransferServicer(transfer_pb2_grpc.TransferServiceServicer):
                     incarnation=space.incarnation,
                     size_bytes=space.allocator.size_bytes,
                     used_bytes=space.allocator.used_bytes,
+                    leased_blobs=space.leased_blobs,
                 )
                 for space in store.spaces
             ],
@@ -237,6 +260,10 @@ class TransferServicer(transfer_pb2_grpc.TransferServiceServicer):
             peer_failures=read.failures,
         )
 
+    def _check_names(self) -> None:
+        self._names.check_integrity()
+        ensure(self._names.names == self._store.names, "blob log: not the names that are bound")
+
 
 def _acquired(
     found: Sequence[tuple[BlobName, Stored]], missing: Sequence[BlobName]
@@ -253,42 +280,3 @@ def _acquired(
         ],
         missing=missing,
     )
-
-
-def _id(field: str, value: str) -> str:
-    if not value or len(value) > _MAX_ID_CHARACTERS:
-        raise errors.InvalidRequest(field, f"must have 1 to {_MAX_ID_CHARACTERS} characters")
-    return value
-
-
-def _incarnation(value: str) -> Incarnation:
-    return Incarnation(_id("incarnation", value))
-
-
-def _name(field: str, value: bytes) -> BlobName:
-    if len(value) != NAME_BYTES:
-        raise errors.InvalidRequest(field, f"must be {NAME_BYTES} bytes, is {len(value)}")
-    return BlobName(value)
-
-
-def _names(values: Sequence[bytes]) -> list[BlobName]:
-    _limit("names", values)
-    return [_name(f"names[{index}]", value) for index, value in enumerate(values)]
-
-
-def _limit(field: str, items: Sequence[object]) -> None:
-    if len(items) > _MAX_ITEMS:
-        raise errors.InvalidRequest(field, f"must have at most {_MAX_ITEMS} items")
-
-
-def _seconds(field: str, value: Duration, limit: float = _MAX_SECONDS) -> float:
-    seconds = value.seconds + value.nanos / 1e9
-    if not 0 <= seconds <= limit:
-        raise errors.InvalidRequest(field, f"must be from 0 to {limit:.0f} seconds")
-    return seconds
-
-
-def _lease(lease_id: str, ttl: Duration) -> tuple[LeaseId, float]:
-    if lease_id:
-        _id("lease_id", lease_id)
-    return LeaseId(lease_id), _seconds("lease_ttl", ttl)

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 
 from baton.naming import Incarnation, WorkerId
+from services.common.integrity import ensure
 from services.common.transfer.place import Generation, Place, SegmentId, extent_bytes
 from services.transfer.allocator import ExtentAllocator
 from services.transfer.eviction import GreedyDual
-from services.transfer.integrity import ensure
 
 
 @dataclass(slots=True)
@@ -20,6 +20,13 @@ class Space:
     allocator: ExtentAllocator
     cache: GreedyDual = field(default_factory=GreedyDual)
     reserved: dict[Generation, Place] = field(default_factory=dict)
+    bound_blobs: int = 0
+    """Blobs in it, leased or cached."""
+
+    @property
+    def leased_blobs(self) -> int:
+        """Blobs in it that are under a lease."""
+        return self.bound_blobs - len(self.cache)
 
     def can_make_room(self, extent: int) -> bool:
         """Whether evicting cached blobs could make room for `extent` bytes, if they lie well."""
@@ -49,6 +56,7 @@ class Space:
         """Raises BrokenInvariant unless extents are just the reservations and `bound` offsets."""
         self.allocator.check_integrity()
         self.cache.check_integrity()
+        ensure(self.bound_blobs == len(bound), f"{self.segment_id}: wrong count of blobs")
         reserved = frozenset(place.offset for place in self.reserved.values())
         ensure(not (reserved & bound), f"{self.segment_id}: a place is reserved and bound")
         ensure(

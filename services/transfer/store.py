@@ -4,12 +4,13 @@ Pure bookkeeping in memory: it never waits, knows no processes or files, and bel
 thread. What can't be evicted is exactly what a lease holds.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
 from baton import errors
 from baton.naming import BlobName, Incarnation, LeaseId, WorkerId
+from services.common.integrity import ensure
 from services.common.transfer.place import (
     Checksum,
     Generation,
@@ -19,12 +20,13 @@ from services.common.transfer.place import (
     extent_bytes,
 )
 from services.transfer.allocator import ExtentAllocator
-from services.transfer.integrity import ensure
 from services.transfer.leases import Clock, LeaseBook
 from services.transfer.space import Space
 
 RoomListener = Callable[[Incarnation], None]
 """Hears that an incarnation's segment may have more room than before."""
+NameListener = Callable[[BlobName], None]
+"""Hears that a name was bound, or unbound. Must not call the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class BlobStore:
         self.counters = Counters()
         self.leases = LeaseBook(clock)
         self.on_room: RoomListener = lambda _: None
+        self.on_bound: NameListener = lambda _: None
+        self.on_unbound: NameListener = lambda _: None
         self._spaces: dict[Incarnation, Space] = {}
         self._owners: dict[SegmentId, Incarnation] = {}
         self._names: dict[BlobName, Generation] = {}
@@ -71,6 +75,11 @@ class BlobStore:
     def blobs(self) -> int:
         """Blobs held, leased or cached."""
         return len(self._blobs)
+
+    @property
+    def names(self) -> Collection[BlobName]:
+        """All names that are bound; for reading only."""
+        return self._names.keys()
 
     # Spaces
 
@@ -162,8 +171,10 @@ class BlobStore:
         del space.reserved[generation]
         self._blobs[generation] = blob
         self._names[blob.name] = generation
+        space.bound_blobs += 1
         space.cache.add(generation, extent_bytes(blob.place.size), blob.recompute_seconds)
         self.counters.committed_blobs += 1
+        self.on_bound(blob.name)
         return True
 
     # Reading
@@ -250,6 +261,8 @@ class BlobStore:
         if generation in space.cache:
             space.cache.remove(generation)
         space.allocator.free(blob.place.offset)
+        space.bound_blobs -= 1
+        self.on_unbound(blob.name)
 
     def check_integrity(self) -> None:
         """Raises BrokenInvariant unless names, blobs, spaces and leases agree."""

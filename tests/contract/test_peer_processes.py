@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from baton.naming import LeaseId
+from baton.naming import BlobName, LeaseId
 from baton.v1 import transfer_pb2
 from services.common import rpc
 from services.common.transfer.client import IncomingBlob, TransferClient
@@ -137,6 +137,31 @@ async def test_an_owner_that_sleeps_in_mid_read_and_wakes_up_later(hosts: TwoHos
     async with asyncio.timeout(12):  # of the read's own lease
         while (await status_of(hosts.owner)).leases > 1:
             await asyncio.sleep(0.1)
+
+
+async def test_an_owner_that_sleeps_costs_a_read_once_and_is_found_when_it_wakes(
+    hosts: TwoHosts,
+) -> None:
+    reading = await begin(hosts)
+    await reading.end()
+    more = Blobs(2, MIB)
+    await hosts.clients[0].publish(more.outgoing(), LEASE, 10.0)
+    into = {name: bytearray(MIB) for name in more.names}
+
+    async def read() -> frozenset[BlobName]:
+        incoming = [IncomingBlob(name, memoryview(buffer)) for name, buffer in into.items()]
+        return await hosts.clients[1].fetch(incoming, LEASE, 5.0, hosts.owner.address)
+
+    hosts.owner.signal(signal.SIGSTOP)
+    assert await read() == frozenset()
+    began = time.monotonic()
+    assert await read() == frozenset()
+    assert time.monotonic() - began < 0.1
+    hosts.owner.signal(signal.SIGCONT)
+    async with asyncio.timeout(5):
+        while await read() != set(more.names):
+            await asyncio.sleep(0.05)
+    assert into == more.data
 
 
 async def test_a_deadline_in_mid_read_is_kept(hosts: TwoHosts) -> None:

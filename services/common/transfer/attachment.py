@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import random
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -45,11 +46,14 @@ class Attachment:
         worker_id: WorkerId,
         segment_bytes: int,
         stats: TransferStats,
+        on_grant: Callable[[], None],
     ) -> None:
+        """`on_grant` is told when the service gave a segment."""
         self._calls = calls
         self._worker_id = worker_id
         self._segment_bytes = segment_bytes
         self._stats = stats
+        self._on_grant = on_grant
         self._segment: Segment | None = None
         self._news = asyncio.Event()
         self._refusal: errors.BatonError | None = None
@@ -130,6 +134,7 @@ class Attachment:
                 grant = await anext(grants, None)
             if grant is None:
                 return
+            self._on_grant()
             segment = Segment(grant.segment_id, Mapping(grant.path, writable=True))
             self._populate(segment.mapping)
             self._segment, self._refusal = segment, None

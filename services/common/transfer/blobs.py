@@ -44,3 +44,5 @@ class TransferStats:
     """Blobs whose place was reused, or whose segment went, before they were copied."""
     attachments: int = 0
     """Times that a segment was given; above 1 after the service restarted or a stream broke."""
+    breaker_opened: int = 0
+    """Times that the service fell silent or went away, and calls failed at once from then on."""

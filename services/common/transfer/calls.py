@@ -4,9 +4,10 @@ Every call takes a deadline in seconds and raises the BatonError that the servic
 stands for. Knows nothing of segments' bytes, retries or attachments' lives.
 """
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
@@ -16,6 +17,11 @@ from baton.naming import BlobName, Incarnation, LeaseId, WorkerId
 from baton.v1 import transfer_pb2, transfer_pb2_grpc
 from services.common.transfer.messages import place_from_proto, place_to_proto
 from services.common.transfer.place import Checksum, Place, SegmentId, Stored
+
+T = TypeVar("T")
+
+Scope = Callable[[], AbstractAsyncContextManager[None]]
+"""Makes what is put around each wait for an answer. Sees BatonErrors, and may raise them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,11 @@ def _duration(seconds: float) -> Duration:
 class TransferCalls:
     """Calls over one channel. Safe for concurrent use in one event loop."""
 
-    def __init__(self, channel: grpc.aio.Channel, incarnation: Incarnation) -> None:
+    def __init__(
+        self, channel: grpc.aio.Channel, incarnation: Incarnation, scope: Scope = nullcontext
+    ) -> None:
+        """`scope` is put around all waits but those of `attach` and `probe`."""
+        self._scope = scope
         self._stub: transfer_pb2_grpc.TransferServiceAsyncStub = (
             transfer_pb2_grpc.TransferServiceStub(channel)
         )
@@ -95,8 +105,7 @@ class TransferCalls:
         request = transfer_pb2.ReserveRequest(
             incarnation=self._incarnation, sizes_bytes=sizes, wait=_duration(wait_s)
         )
-        with _translated():
-            answer = await self._stub.Reserve(request, timeout=deadline_s)
+        answer = await self._answer(self._stub.Reserve, request, deadline_s)
         return tuple(place_from_proto(place) for place in answer.places)
 
     async def commit(
@@ -113,8 +122,7 @@ class TransferCalls:
                 checksum=blob.checksum,
                 recompute=_duration(blob.recompute_seconds),
             )
-        with _translated():
-            answer = await self._stub.Commit(request, timeout=deadline_s)
+        answer = await self._answer(self._stub.Commit, request, deadline_s)
         return tuple(answer.bound)
 
     async def abandon(self, places: Sequence[Place], deadline_s: float) -> None:
@@ -122,15 +130,19 @@ class TransferCalls:
         request = transfer_pb2.AbandonRequest(
             incarnation=self._incarnation, places=[place_to_proto(place) for place in places]
         )
-        with _translated():
-            await self._stub.Abandon(request, timeout=deadline_s)
+        await self._answer(self._stub.Abandon, request, deadline_s)
 
     async def lookup(self, names: Sequence[BlobName], deadline_s: float) -> frozenset[BlobName]:
         """Those of `names` that are held."""
         request = transfer_pb2.LookupRequest(names=names)
-        with _translated():
-            answer = await self._stub.Lookup(request, timeout=deadline_s)
+        answer = await self._answer(self._stub.Lookup, request, deadline_s)
         return frozenset(name for name, held in zip(names, answer.held, strict=True) if held)
+
+    async def probe(self, deadline_s: float) -> None:
+        """Asks for nothing, to see whether there is an answer; waits for a connection, too."""
+        with _translated():
+            request = transfer_pb2.LookupRequest()
+            await self._stub.Lookup(request, timeout=deadline_s, wait_for_ready=True)
 
     async def acquire(
         self,
@@ -150,28 +162,47 @@ class TransferCalls:
             lease_ttl=_duration(ttl_s),
             source_address=source_address,
         )
-        call = self._stub.Acquire(request, timeout=deadline_s)
+        call = None
         try:
-            with _translated():
-                async for answer in call:
-                    yield Acquired(
-                        tuple((BlobName(blob.name), _stored(blob)) for blob in answer.blobs),
-                        tuple(BlobName(name) for name in answer.missing),
-                    )
+            while True:
+                async with self._scope():
+                    with _translated():
+                        # Not before the scope, which may refuse, is entered.
+                        call = call or self._stub.Acquire(request, timeout=deadline_s)
+                        answer = await call.read()
+                if not isinstance(answer, transfer_pb2.AcquireResponse):
+                    return
+                yield Acquired(
+                    tuple((BlobName(blob.name), _stored(blob)) for blob in answer.blobs),
+                    tuple(BlobName(name) for name in answer.missing),
+                )
         finally:
-            call.cancel()
+            if call is not None:
+                call.cancel()
 
     async def discard(self, name: BlobName, place: Place, deadline_s: float) -> None:
         """Reports that a blob can't be what was committed."""
         request = transfer_pb2.DiscardRequest(name=name, place=place_to_proto(place))
-        with _translated():
-            await self._stub.Discard(request, timeout=deadline_s)
+        await self._answer(self._stub.Discard, request, deadline_s)
 
     async def release_lease(self, lease_id: LeaseId, deadline_s: float) -> None:
         """Ends a lease; no error where it is gone already."""
         request = transfer_pb2.ReleaseLeaseRequest(lease_id=lease_id)
-        with _translated():
-            await self._stub.ReleaseLease(request, timeout=deadline_s)
+        await self._answer(self._stub.ReleaseLease, request, deadline_s)
+
+    async def leased_blobs(self, deadline_s: float) -> int:
+        """Blobs in our segment that are under a lease; 0 where we have none."""
+        request = transfer_pb2.GetTransferStatusRequest()
+        answer = await self._answer(self._stub.GetTransferStatus, request, deadline_s)
+        ours = (one for one in answer.segments if one.incarnation == self._incarnation)
+        return sum(segment.leased_blobs for segment in ours)
+
+    async def _answer(
+        self, method: Callable[..., Awaitable[T]], request: Any, deadline_s: float
+    ) -> T:
+        async with self._scope():
+            with _translated():
+                return await method(request, timeout=deadline_s)
 
 
 def _stored(blob: transfer_pb2.ReadableBlob) -> Stored:

@@ -2,14 +2,15 @@
 
 Knows bytes, names and leases; no tensors, blocks or requests. All methods belong to one event
 loop. A service that is away, full or slow is never an error after `start`: publishing and
-fetching then return fewer names, within their deadline, and the caller computes instead.
+fetching then return fewer names, within their deadline, and the caller computes instead. One
+that is silent costs about a second once; from then on all returns at once, until it answers.
 """
 
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from baton import errors
 from baton.naming import BlobName, Incarnation, LeaseId, WorkerId
@@ -17,15 +18,22 @@ from services.common import rpc
 from services.common.background import Background
 from services.common.transfer.attachment import Attachment
 from services.common.transfer.blobs import IncomingBlob, OutgoingBlob, TransferStats
+from services.common.transfer.breaker import QUICK_S, SILENT_ERRORS
 from services.common.transfer.calls import TransferCalls
 from services.common.transfer.copying import CopyThreads
 from services.common.transfer.fetcher import Fetcher
+from services.common.transfer.guard import Guard
 from services.common.transfer.mapping import ReaderMaps
 from services.common.transfer.publisher import Publisher
 
 __all__ = ["IncomingBlob", "OutgoingBlob", "TransferClient", "TransferStats"]
 
+log = logging.getLogger(__name__)
+
 _STALE_CHECK_PERIOD_S = 1.0
+_POLL_S = 0.1
+_AWAY_S = 1.0
+"""A service that is not reached for that long is away."""
 
 
 class TransferClient:
@@ -51,15 +59,20 @@ class TransferClient:
         """
         self._address = address
         self._call_deadline_s = call_deadline_s
+        self._lease_ttl_s = lease_ttl_s
         self._stats = TransferStats()
         self._channel = rpc.channel(address)
-        self._calls = TransferCalls(self._channel, incarnation)
+        self._guard = Guard(TransferCalls(self._channel, incarnation).probe, self._stats)
+        self._calls = TransferCalls(self._channel, incarnation, self._guard.scope)
         self._background = Background(fault_level=logging.DEBUG)
         self._copies = CopyThreads(copy_threads, copy_cores)
         self._maps = ReaderMaps()
-        self._attachment = Attachment(self._calls, worker_id, segment_bytes, self._stats)
+        self._attachment = Attachment(
+            self._calls, worker_id, segment_bytes, self._stats, self._guard.heard
+        )
         self._publisher = Publisher(
             self._calls,
+            self._guard,
             self._attachment,
             self._copies,
             self._background,
@@ -102,7 +115,7 @@ class TransferClient:
     async def lookup(self, names: Sequence[BlobName]) -> frozenset[BlobName]:
         """Those of `names` that are held now, without leasing them. Empty when unreachable."""
         try:
-            return await self._calls.lookup(names, self._call_deadline_s)
+            return await self._calls.lookup(names, min(QUICK_S, self._call_deadline_s))
         except errors.BatonError:
             return frozenset()
 
@@ -138,9 +151,41 @@ class TransferClient:
         return await self._fetcher.fetch(blobs, lease_id, _after(deadline_s), source)
 
     async def release_lease(self, lease_id: LeaseId) -> None:
-        """Ends a lease; its blobs become cache. Best effort: a lost one expires by itself."""
-        with suppress(errors.BatonError):
-            await self._calls.release_lease(lease_id, self._call_deadline_s)
+        """Ends a lease; its blobs become cache. Best effort: a lost one expires by itself.
+
+        Where the service is silent it returns, and tries on in the background.
+        """
+        call = partial(self._calls.release_lease, lease_id, self._call_deadline_s)
+        try:
+            await call()
+        except SILENT_ERRORS:
+            self._background.spawn(self._guard.persist(call, self._lease_ttl_s))
+        except errors.BatonError as error:
+            log.debug("a lease was not released: %s", error)
+
+    async def leased_blobs(self) -> int | None:
+        """Blobs of our segment that are under a lease, anyone's; None when unreachable."""
+        try:
+            return await self._calls.leased_blobs(min(QUICK_S, self._call_deadline_s))
+        except errors.BatonError:
+            return None
+
+    async def wait_unleased(self, timeout_s: float) -> bool:
+        """Waits until no blob of our segment is under a lease; False where time is over before.
+
+        Also returns True where the service stays away: nobody reads from us through it then.
+        """
+        loop = asyncio.get_running_loop()
+        heard_at, deadline = loop.time(), _after(timeout_s)
+        while True:
+            leased = await self.leased_blobs()
+            if leased is not None:
+                heard_at = loop.time()
+            if leased == 0 or loop.time() > heard_at + _AWAY_S:
+                return True
+            if loop.time() >= deadline:
+                return False
+            await asyncio.sleep(min(_POLL_S, deadline - loop.time()))
 
     async def close(self) -> None:
         """Ends calls, unmaps everything. Idempotent; the client can't be started again.
@@ -153,7 +198,9 @@ class TransferClient:
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.wait([self._sweeper])
+        self._guard.hurry()
         await self._background.close(self._call_deadline_s)
+        await self._guard.close()
         await self._attachment.close()
         await asyncio.to_thread(self._copies.close)
         self._maps.close()

@@ -10,14 +10,17 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 
 from baton import errors
 from baton.naming import BlobName, LeaseId
 from services.common.background import Background
 from services.common.transfer.attachment import Attachment, Segment
 from services.common.transfer.blobs import OutgoingBlob, TransferStats
+from services.common.transfer.breaker import QUICK_S
 from services.common.transfer.calls import TransferCalls, Written
 from services.common.transfer.copying import CopyThreads, WriteJob
+from services.common.transfer.guard import Guard
 from services.common.transfer.place import Place, extent_bytes
 
 log = logging.getLogger(__name__)
@@ -29,6 +32,8 @@ _BATCH_FRACTION = 8
 _WAIT_SLICE_S = 0.2
 _COMMIT_RESERVE_S = 0.1
 """Of a publication's time, what waiting for room leaves for copying and committing."""
+_ABANDON_S = 10.0
+"""How long giving places back waits for a silent service; then we attach anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ class Publisher:
     """Puts blobs into our segment. Belongs to one event loop."""
 
     calls: TransferCalls
+    guard: Guard
     attachment: Attachment
     copies: CopyThreads
     background: Background
@@ -85,7 +91,7 @@ class Publisher:
         self, names: Sequence[BlobName], lease_id: LeaseId, deadline: float
     ) -> set[BlobName]:
         """Puts those of `names` under the lease that are held already."""
-        held = await self.calls.lookup(names, self._time_left(deadline))
+        held = await self.calls.lookup(names, min(QUICK_S, self._time_left(deadline)))
         if not held:
             return set()
         leased: set[BlobName] = set()
@@ -205,7 +211,12 @@ class Publisher:
 
     def _abandon(self, places: Sequence[Place]) -> None:
         if places:
-            self.background.spawn(self.calls.abandon(tuple(places), self.call_deadline_s))
+            self.background.spawn(self._abandon_surely(tuple(places)))
+
+    async def _abandon_surely(self, places: Sequence[Place]) -> None:
+        call = partial(self.calls.abandon, places, self.call_deadline_s)
+        if not await self.guard.persist(call, _ABANDON_S):
+            self.attachment.reset()
 
     def _time_left(self, deadline: float) -> float:
         """Seconds that a call may take. Raises DeadlineExceeded where there are none."""

@@ -1,5 +1,6 @@
 """All that this host has to do with others, put together: reads, offers, and NIXL or not."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 
@@ -15,6 +16,7 @@ from services.transfer.peers.offers import Offers
 from services.transfer.peers.pulls import Pulls
 from services.transfer.peers.reader import PeerReader
 from services.transfer.peers.segment import PeerSegment
+from services.transfer.peers.silence import WaryReader
 from services.transfer.peers.stream import StreamReader
 from services.transfer.room import RoomQueue
 from services.transfer.settings import TransferSettings
@@ -60,7 +62,7 @@ class Peers:
             by_nixl = self._nixl_reader = NixlReader(self._agent, self._threads)
             auto = settings.peer_transport == "auto"
             reader = ChoosingReader(self._stream, by_nixl) if auto else by_nixl
-        self._reader = wrap_reader(reader)
+        self._reader = WaryReader(wrap_reader(reader), asyncio.get_running_loop().time)
         landing = Landing(self._segment, self._threads, settings.peer_silence_s)
         self.pulls = Pulls(store, landing, self._reader)
         self.offers = Offers(store, self._threads)

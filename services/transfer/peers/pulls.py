@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from baton import errors
 from baton.naming import BlobName, LeaseId
+from services.common.integrity import ensure
 from services.common.transfer.place import Stored
-from services.transfer.integrity import ensure
 from services.transfer.peers.landing import Landed, Landing
-from services.transfer.peers.reader import PeerReader
+from services.transfer.peers.reader import PEER_PAUSED, PeerReader
 from services.transfer.store import Blob, BlobStore
 
 log = logging.getLogger(__name__)
@@ -140,7 +140,9 @@ class Pulls:
                     if not read.waiters:
                         break
         except errors.BatonError as error:
-            log.warning("cannot read from %s: %s", read.source, error)
+            paused = error.reason == PEER_PAUSED
+            level = logging.DEBUG if paused else logging.WARNING
+            log.log(level, "cannot read from %s: %s", read.source, error)
         except Exception:
             log.exception("reading from %s failed", read.source)
 

@@ -11,6 +11,8 @@ from baton.naming import BlobName
 from services.common.transfer.place import Checksum
 
 PIECE_BYTES = 1 << 20
+PEER_PAUSED = "PEER_PAUSED"
+"""Reason of the Unavailable for a peer that is left alone for a while."""
 
 
 @dataclass(frozen=True, slots=True)

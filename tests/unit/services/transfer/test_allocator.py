@@ -3,8 +3,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
+from services.common.integrity import BrokenInvariant
 from services.transfer.allocator import ExtentAllocator
-from services.transfer.integrity import BrokenInvariant
 
 SIZE = 64 * 66
 

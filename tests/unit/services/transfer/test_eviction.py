@@ -1,8 +1,8 @@
 import pytest
 
+from services.common.integrity import BrokenInvariant
 from services.common.transfer.place import Generation
 from services.transfer.eviction import GreedyDual
-from services.transfer.integrity import BrokenInvariant
 
 
 def cache(*blobs: tuple[int, int, float]) -> GreedyDual:

@@ -3,8 +3,8 @@ from collections.abc import Sequence
 import pytest
 
 from baton.naming import LeaseId
+from services.common.integrity import BrokenInvariant
 from services.common.transfer.place import Generation
-from services.transfer.integrity import BrokenInvariant
 from services.transfer.leases import LeaseBook
 from tests.support.clock import FakeClock
 

@@ -5,8 +5,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from baton import errors
 from baton.naming import BlobName, Incarnation, LeaseId, WorkerId
+from services.common.integrity import BrokenInvariant
 from services.common.transfer.place import Checksum, Place, SegmentId
-from services.transfer.integrity import BrokenInvariant
 from services.transfer.store import Blob, BlobStore
 from tests.support.clock import FakeClock
 
@@ -250,6 +250,37 @@ def test_room_is_announced(store: BlobStore, clock: FakeClock, act: str) -> None
     else:
         store.commit(ONE, [blob(2, place)], NO_LEASE, 5)
     assert heard == [ONE]
+
+
+def test_names_that_are_bound_and_unbound_are_told(store: BlobStore) -> None:
+    told: list[tuple[bool, int]] = []
+    store.on_bound = lambda bound: told.append((True, int.from_bytes(bound, "big")))
+    store.on_unbound = lambda bound: told.append((False, int.from_bytes(bound, "big")))
+    put(store, 1)
+    put(store, 1, by=TWO)  # changes nothing
+    put(store, 2, by=TWO)
+    for number in range(3, 7):  # the last one evicts the first
+        put(store, number)
+    (found,), _ = store.acquire([name(2)], NO_LEASE, 0)
+    store.discard(name(2), found[1].place)
+    store.drop_space(ONE)
+    came = [(True, number) for number in range(1, 6)]
+    went = [(False, number) for number in range(3, 7)]
+    assert told == [*came, (False, 1), (True, 6), (False, 2), *went]
+    assert not store.names
+
+
+def test_leased_blobs_are_counted_by_space(store: BlobStore, clock: FakeClock) -> None:
+    put(store, 1, LEASE)
+    put(store, 2)
+    put(store, 3, LEASE, by=TWO)
+    store.acquire([name(1), name(2)], LeaseId("other"), 9)
+    assert [space.leased_blobs for space in store.spaces] == [2, 1]
+    clock.advance(6)
+    store.expire()
+    assert [space.leased_blobs for space in store.spaces] == [2, 0]
+    store.release(LeaseId("other"))
+    assert [space.leased_blobs for space in store.spaces] == [0, 0]
 
 
 def test_check_integrity_notices_a_name_without_blob(store: BlobStore) -> None:

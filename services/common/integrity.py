@@ -1,4 +1,4 @@
-"""Invariants that every structure of this service can check about itself."""
+"""Invariants that stateful structures can check about themselves."""
 
 
 class BrokenInvariant(Exception):

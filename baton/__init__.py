@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from baton.client import AsyncClient as AsyncClient
     from baton.client import Client as Client
+    from baton.client import ResumeFrom as ResumeFrom
 
-__all__ = ["AsyncClient", "Client"]
+__all__ = ["AsyncClient", "Client", "ResumeFrom"]
 __version__ = "0.1.0"
 
 

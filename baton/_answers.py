@@ -1,12 +1,16 @@
 """From answer messages to the client's values, for both clients. Knows no channels and no calls."""
 
+from typing import Literal
+
 from google.protobuf import duration_pb2
 
 from baton import errors, events
 from baton.v1 import inference_pb2, sampling_pb2
 
 
-def to_event(response: inference_pb2.GenerateResponse) -> events.Event | None:
+def to_event(
+    response: inference_pb2.GenerateResponse,
+) -> events.Event | events.Accepted | None:
     """The event of a message; None for a kind that this client does not know."""
     kind = response.WhichOneof("event")
     if kind == "delta":
@@ -16,6 +20,9 @@ def to_event(response: inference_pb2.GenerateResponse) -> events.Event | None:
         return events.PromptEcho(response.prompt.text, tuple(map(_token, response.prompt.tokens)))
     if kind == "completed":
         return _completed(response.completed)
+    if kind == "accepted":
+        accepted = response.accepted
+        return events.Accepted(accepted.request_id, accepted.seed, seconds(accepted.predicted_ttft))
     return None
 
 
@@ -73,6 +80,9 @@ def _timings(timings: inference_pb2.Timings) -> events.Timings:
         decode_worker=timings.decode_worker,
         prefill_attempts=timings.prefill_attempts,
         decode_attempts=timings.decode_attempts,
+        predicted_ttft=seconds(timings.predicted_ttft),
+        predicted_itl=seconds(timings.predicted_itl),
+        migrations=timings.migrations,
     )
 
 
@@ -91,7 +101,18 @@ def to_model(response: inference_pb2.GetModelResponse) -> events.Model:
         has_chat_template=response.has_chat_template,
         default_max_tokens=response.default_max_tokens,
         default_sampling=_default_sampling(response.default_sampling),
+        interactive_targets=_targets(response, "interactive_targets"),
+        batch_targets=_targets(response, "batch_targets"),
     )
+
+
+def _targets(
+    response: inference_pb2.GetModelResponse, name: Literal["interactive_targets", "batch_targets"]
+) -> events.Targets | None:
+    if not response.HasField(name):
+        return None
+    targets: inference_pb2.Targets = getattr(response, name)
+    return events.Targets(seconds(targets.ttft), seconds(targets.itl))
 
 
 def _default_sampling(sampling: sampling_pb2.SamplingParams) -> events.DefaultSampling:

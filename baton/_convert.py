@@ -5,14 +5,24 @@ Knows no channels and no calls.
 """
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from operator import index
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
+
+from google.protobuf import duration_pb2
 
 from baton import errors
+from baton.events import ResumeFrom
 from baton.v1 import inference_pb2, sampling_pb2
 
 _UINT32_MAX = 2**32 - 1
 _UINT64_MAX = 2**64 - 1
+_INT32_MAX = 2**31 - 1
+_DURATION_MAX_S = 315_576_000_000
+_CLASSES = {
+    "interactive": inference_pb2.REQUEST_CLASS_INTERACTIVE,
+    "batch": inference_pb2.REQUEST_CLASS_BATCH,
+}
 
 
 class Message(NamedTuple):
@@ -57,6 +67,14 @@ class GenerateOptions(TypedDict, total=False):
     prompt_logprobs: int | None
     request_id: str | None
     model: str | None
+    request_class: Literal["interactive", "batch"] | None
+    ttft_target: float | None
+    """Time to first token to hold, in seconds."""
+    itl_target: float | None
+    """Inter-token latency to hold, in seconds."""
+    priority: int | None
+    tenant: str | None
+    resume_from: ResumeFrom | None
     timeout: float | None
 
 
@@ -88,8 +106,38 @@ def to_request(prompt: Prompt, options: Mapping[str, Any]) -> inference_pb2.Gene
     request.echo = _flag(options, "echo")
     request.stop.extend(_strings(options, "stop"))
     request.bad_words.extend(_strings(options, "bad_words"))
+    _add_urgency(request, options)
+    _add_resume(request, options.get("resume_from"))
     _add_prompt(request, prompt)
     return request
+
+
+def _add_urgency(request: inference_pb2.GenerateRequest, options: Mapping[str, Any]) -> None:
+    if (name := options.get("request_class")) is not None:
+        known = _CLASSES.get(_text("request_class", "request_class", name))
+        if known is None:
+            raise errors.InvalidRequest("request_class", f"must be one of {', '.join(_CLASSES)}")
+        request.request_class = known
+    if (ttft := options.get("ttft_target")) is not None:
+        request.ttft_target.CopyFrom(_duration("ttft_target", ttft))
+    if (itl := options.get("itl_target")) is not None:
+        request.itl_target.CopyFrom(_duration("itl_target", itl))
+    if (priority := options.get("priority")) is not None:
+        request.priority = _integer("priority", "priority", priority, _INT32_MAX, -_INT32_MAX)
+    if (tenant := options.get("tenant")) is not None:
+        request.tenant = _text("tenant", "tenant", tenant)
+
+
+def _add_resume(request: inference_pb2.GenerateRequest, resume: Any) -> None:
+    if resume is None:
+        return
+    if not isinstance(resume, ResumeFrom):
+        raise TypeError(f"resume_from: expected a ResumeFrom, got {_kind(resume)}")
+    seed = _integer("resume_from.seed", "resume_from.seed", resume.seed, _UINT64_MAX)
+    request.resume_from.seed = seed
+    for position, ids in enumerate(_sequence("resume_from.emitted", resume.emitted)):
+        name = f"resume_from.emitted[{position}]"
+        request.resume_from.emitted.add(ids=_ids(name, f"{name}.ids", _sequence(name, ids)))
 
 
 def _add_prompt(request: inference_pb2.GenerateRequest, prompt: Any) -> None:
@@ -184,12 +232,21 @@ def _number(argument: str, value: Any) -> float:
     return float(value)
 
 
-def _integer(argument: str, field: str, value: Any, largest: int) -> int:
+def _duration(argument: str, value: Any) -> duration_pb2.Duration:
+    seconds = _number(argument, value)
+    if not isfinite(seconds) or abs(seconds) > _DURATION_MAX_S:
+        raise errors.InvalidRequest(argument, f"{seconds} s is not a duration")
+    duration = duration_pb2.Duration()
+    duration.FromNanoseconds(round(seconds * 1e9))
+    return duration
+
+
+def _integer(argument: str, field: str, value: Any, largest: int, least: int = 0) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{argument}: expected an int, got {_kind(value)}")
     number = index(value)
-    if not 0 <= number <= largest:
-        raise errors.InvalidRequest(field, f"must be from 0 to {largest}, not {number}")
+    if not least <= number <= largest:
+        raise errors.InvalidRequest(field, f"must be from {least} to {largest}, not {number}")
     return number
 
 

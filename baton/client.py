@@ -5,87 +5,40 @@
             ...
 
 Failures are the errors of `baton.errors`; an argument of the wrong type is a TypeError that
-names it. Nothing is retried here: before the first token the router does that.
+names it. Nothing is retried here: the router does that. A stream that was cut off, since its
+router died, goes on at another one:
+
+    except errors.Unavailable:
+        client.generate(prompt, **options, resume_from=stream.resume_point())
 """
 
-import asyncio
 from types import TracebackType
 from typing import Self, Unpack
 
 import grpc
 import grpc.aio
 
-from baton import errors, events
-from baton._answers import to_event, to_model
+from baton import events
+from baton._answers import to_model
 from baton._calls import CHANNEL_OPTIONS, DEFAULT_ADDRESS, to_error
 from baton._convert import GenerateOptions, Message, Prompt, to_request, to_timeout
+from baton._received import Received
+from baton._streams import AsyncStream, Stream
+from baton.events import ResumeFrom
 from baton.v1 import inference_pb2, inference_pb2_grpc
 
-__all__ = ["AsyncClient", "AsyncStream", "Client", "GenerateOptions", "Message", "Prompt", "Stream"]
+__all__ = [
+    "AsyncClient",
+    "AsyncStream",
+    "Client",
+    "GenerateOptions",
+    "Message",
+    "Prompt",
+    "ResumeFrom",
+    "Stream",
+]
 
-_Response = inference_pb2.GenerateResponse
 _STATUS_TIMEOUT = 30.0
-_CUT_OFF = "the stream ended without a completion"
-
-
-class Stream:
-    """The events of one generation, in order: the prompt if asked for, deltas, one completion.
-
-    An iterator for one thread; only `close` may be called from others too. An iteration that
-    is interrupted by that raises Cancelled.
-    """
-
-    def __init__(
-        self,
-        call: "grpc._CallIterator[_Response]",
-        address: str,
-    ) -> None:
-        self._call = call
-        self._address = address
-        self._ended = False
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> events.Event:
-        if self._ended:
-            raise StopIteration
-        try:
-            while (event := to_event(next(self._call))) is None:
-                continue
-            if isinstance(event, events.Completed):
-                self._ended = True
-                for _ in self._call:  # the status, so that the server sees no cancel
-                    continue
-        except StopIteration:
-            self._ended = True
-            raise errors.InternalError(_CUT_OFF) from None
-        except grpc.RpcError as error:
-            self._ended = True
-            raise to_error(error, self._address) from error
-        except BaseException:
-            self.close()
-            raise
-        return event
-
-    def close(self) -> None:
-        """Ends the generation at once if it still runs. Idempotent, never raises."""
-        self._ended = True
-        self._call.cancel()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        self.close()
 
 
 class Client:
@@ -107,7 +60,7 @@ class Client:
         request = to_request(prompt, options)
         timeout = to_timeout(options.get("timeout"))
         call = self._stub.Generate(request, timeout=self._timeout if timeout is None else timeout)
-        return Stream(call, self.address)
+        return Stream(call, self.address, Received(request))
 
     def complete(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> events.Completion:
         """Generates and returns the whole output."""
@@ -151,79 +104,6 @@ class Client:
         self.close()
 
 
-class AsyncStream:
-    """The events of one generation, in order: the prompt if asked for, deltas, one completion.
-
-    Cancelling the task that iterates cancels the generation. An iteration that another task
-    interrupts by `aclose` raises Cancelled.
-    """
-
-    def __init__(
-        self,
-        call: "grpc.aio.UnaryStreamCall[inference_pb2.GenerateRequest, _Response]",
-        address: str,
-    ) -> None:
-        self._call = call
-        self._responses = call.__aiter__()
-        self._address = address
-        self._ended = False
-        self._closed = False
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> events.Event:
-        if self._ended:
-            raise StopAsyncIteration
-        try:
-            while (event := to_event(await anext(self._responses))) is None:
-                continue
-            if isinstance(event, events.Completed):
-                self._ended = True
-                async for _ in self._responses:  # the status, so that the server sees no cancel
-                    continue
-        except StopAsyncIteration:
-            self._ended = True
-            raise errors.InternalError(_CUT_OFF) from None
-        except grpc.RpcError as error:
-            self._ended = True
-            raise to_error(error, self._address) from error
-        except asyncio.CancelledError:
-            interrupted = self._closed
-            self._cancel()
-            task = asyncio.current_task()
-            if interrupted and not (task and task.cancelling()):
-                raise errors.Cancelled("the stream was closed") from None
-            raise
-        except BaseException:
-            self._cancel()
-            raise
-        return event
-
-    async def aclose(self) -> None:
-        """Ends the generation at once if it still runs. Idempotent, never raises."""
-        self._closed = True
-        self._cancel()
-
-    def _cancel(self) -> None:
-        self._ended = True
-        self._call.cancel()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()
-
-    def __del__(self) -> None:
-        self._cancel()
-
-
 class AsyncClient:
     """A client for asyncio, for one event loop; not thread-safe.
 
@@ -246,7 +126,7 @@ class AsyncClient:
         request = to_request(prompt, options)
         timeout = to_timeout(options.get("timeout"))
         call = self._stub().Generate(request, timeout=self._timeout if timeout is None else timeout)
-        return AsyncStream(call, self.address)
+        return AsyncStream(call, self.address, Received(request))
 
     async def complete(
         self, prompt: Prompt, **options: Unpack[GenerateOptions]

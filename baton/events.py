@@ -68,6 +68,32 @@ class Timings:
     prefill_attempts: int
     decode_attempts: int
     """Of the choice that took the most."""
+    predicted_ttft: float = 0.0
+    """What `time_to_first_token` was predicted to be."""
+    predicted_itl: float = 0.0
+    """Inter-token latency that was predicted for choice 0."""
+    migrations: int = 0
+    """Times that a choice moved to another worker with its KV."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The word that a generation was let in; before all events, and none of them."""
+
+    request_id: str
+    seed: int
+    """The seed that is used."""
+    predicted_ttft: float
+    """Seconds from the request's arrival to the first token, as predicted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeFrom:
+    """Where a generation goes on whose stream was cut off."""
+
+    seed: int
+    emitted: tuple[tuple[int, ...], ...]
+    """Ids of the tokens that came, of each choice by index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +249,16 @@ class DefaultSampling:
 
 
 @dataclass(frozen=True, slots=True)
+class Targets:
+    """Latencies to hold, in seconds."""
+
+    ttft: float
+    """Time to first token."""
+    itl: float
+    """Inter-token latency."""
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """A model as it is served."""
 
@@ -236,3 +272,7 @@ class Model:
     """`max_tokens` of requests that set none."""
     default_sampling: DefaultSampling = DefaultSampling()
     """What the model's makers recommend."""
+    interactive_targets: Targets | None = None
+    """Of requests that give none; None: the server doesn't tell."""
+    batch_targets: Targets | None = None
+    """Of those in the batch class."""

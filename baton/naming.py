@@ -39,6 +39,11 @@ def _digest(domain: bytes, *parts: bytes) -> bytes:
     return hasher.digest()[:NAME_BYTES]
 
 
+def tenant_salt(tenant: str) -> bytes:
+    """The salt of a tenant's names, so that no other tenant finds them; empty for nobody."""
+    return _digest(b"baton.tenant", tenant.encode()) if tenant else b""
+
+
 def chain_root(layout_fingerprint: str, tenant_salt: bytes = b"") -> ChainName:
     """The parent of a sequence's first block."""
     return ChainName(_digest(b"baton.root", layout_fingerprint.encode(), tenant_salt))

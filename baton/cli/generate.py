@@ -76,6 +76,19 @@ def generate(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON event a line.")] = False,
     model: Annotated[str | None, typer.Option(help="Name of the model.")] = None,
+    request_class: Annotated[
+        str | None, typer.Option("--class", help="interactive, or batch: it may take long.")
+    ] = None,
+    ttft_target: Annotated[
+        float | None, typer.Option(help="Seconds to the first token to hold, or be refused.")
+    ] = None,
+    itl_target: Annotated[
+        float | None, typer.Option(help="Seconds between tokens to hold.")
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option(help="-10 to 10; each step is worth a second in the queue.")
+    ] = None,
+    tenant: Annotated[str | None, typer.Option(help="On whose behalf.")] = None,
     timeout: Annotated[float | None, typer.Option(help="Deadline in seconds.")] = None,
     address: Annotated[str, typer.Option(help="host:port of a router.")] = DEFAULT_ADDRESS,
 ) -> None:
@@ -102,6 +115,11 @@ def generate(
         logit_bias=_biases(logit_bias or ()),
         prompt_logprobs=prompt_logprobs,
         model=model,
+        request_class=request_class,  # type: ignore[typeddict-item]
+        ttft_target=ttft_target,
+        itl_target=itl_target,
+        priority=priority,
+        tenant=tenant,
         timeout=timeout,
     )
     input_: Prompt = [Message("user", text)] if chat else text

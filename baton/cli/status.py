@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from baton import errors
+from baton._answers import seconds
 from baton._calls import DEFAULT_ADDRESS
 from baton.cli.plain import fail, plain_errors
 from baton.cli.wire_json import to_json
@@ -92,13 +93,23 @@ def _show(fleet: inference_pb2.GetFleetResponse, address: str) -> None:
                 f"{has.evicted_blobs} evicted, {has.corrupt_blobs} corrupt",
                 highlight=False,
             )
+    console.print(_requests(fleet), highlight=False)
+    if degraded := fleet.queue.degraded:
+        console.print(f"degraded: {degraded}", style="red", highlight=False)
+
+
+def _requests(fleet: inference_pb2.GetFleetResponse) -> str:
     queue, router = fleet.queue, fleet.router
-    console.print(
-        f"queue: {queue.waiting} waiting, {queue.turns} turns, {queue.claims} claims\n"
-        f"requests: {router.running_requests} running, {router.completed_requests} completed, "
+    return (
+        f"queue: {queue.waiting} waiting ({seconds(queue.queued_work):.1f} s of prompts), "
+        f"{queue.turns} turns, {queue.claims} claims\n"
+        f"requests: {router.running_requests} running, {router.completed_requests} completed "
+        f"({router.ttft_held} within TTFT, {router.itl_held} within ITL), "
         f"{router.cancelled_requests} cancelled, {router.failed_requests} failed, "
-        f"{router.retried_legs} retried",
-        highlight=False,
+        f"{router.refused_requests} refused, {router.degraded_requests} degraded\n"
+        f"sequences: {router.retried_legs} retried, {router.resumed_sequences} resumed, "
+        f"{router.recomputed_sequences} recomputed, {router.migrated_sequences} migrated, "
+        f"{router.local_prompts} prompts beside decode"
     )
 
 

@@ -48,6 +48,9 @@ def up(
     hosts: Annotated[
         int, typer.Option(min=1, help="Transfer services, with the workers split among them.")
     ] = 1,
+    routers: Annotated[
+        int, typer.Option(min=1, help="Routers; the first listens on --grpc-port.")
+    ] = 1,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Compute threads of each worker; else its share.")
     ] = None,
@@ -63,6 +66,14 @@ def up(
         str, typer.Option(callback=_size, help="Shared memory of each worker, for handoffs.")
     ] = "256MiB",
     block_size: Annotated[int, typer.Option(min=1, max=1024, help="Tokens of a KV block.")] = 16,
+    ttft_target: Annotated[
+        float,
+        typer.Option(
+            min=0.01,
+            help="Seconds to the first token for interactive requests that set no target; what "
+            "can't be served by then, and half a second more, is refused at once.",
+        ),
+    ] = 10.0,
     grace: Annotated[
         float, typer.Option(min=0, help="Seconds that running requests may take at the end.")
     ] = 10.0,
@@ -72,7 +83,14 @@ def up(
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return when ready; `baton down` stops it.")
     ] = False,
-    service_flag: Annotated[list[str] | None, typer.Option(hidden=True)] = None,
+    service_flag: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND:FLAG",
+            help="A flag for services, such as `router:--ttft-interactive-s=1`; `worker:` is for "
+            "both roles. `python -m services.router --help` lists a service's flags.",
+        ),
+    ] = None,
 ) -> None:
     """Start Baton on this machine: a router, prefill and decode workers, and what they need."""
     options = UpOptions(
@@ -82,6 +100,7 @@ def up(
         decode=decode,
         aggregated=aggregated,
         hosts=hosts,
+        routers=routers,
         threads=threads,
         dtype=dtype,
         redis=redis,
@@ -91,6 +110,7 @@ def up(
         kv_bytes=parse_bytes(kv_memory),
         segment_bytes=parse_bytes(shared_memory),
         block_size=block_size,
+        ttft_target=ttft_target,
         grace=grace,
         directory=run_dir,
         service_flags=tuple(service_flag or ()),

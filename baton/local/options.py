@@ -23,6 +23,8 @@ class UpOptions:
     aggregated: bool = False
     hosts: int = 1
     """Transfer services, each with memory of its own, with the workers split among them."""
+    routers: int = 1
+    """Routers that share one Redis; the first one serves at `grpc_port`, the others anywhere."""
     threads: int | None = None
     """Compute threads of each worker; None: its share of the cores."""
     dtype: str = "bfloat16"
@@ -37,6 +39,8 @@ class UpOptions:
     segment_bytes: int = 256 * MEBIBYTE
     """Shared memory of each worker."""
     block_size: int = 16
+    ttft_target: float = 10.0
+    """Seconds to the first token for interactive requests that set no target of their own."""
     grace: float = 10.0
     """Seconds that running requests may take when all stops."""
     directory: Path | None = None
@@ -62,9 +66,13 @@ class UpOptions:
 
     @property
     def address(self) -> str:
-        """Where clients on this machine reach it."""
-        host = "127.0.0.1" if self.host in ("0.0.0.0", "[::]") else self.host
-        return f"{host}:{self.grpc_port}"
+        """Where clients on this machine reach it: the first router's."""
+        return self.reachable(f"{self.host}:{self.grpc_port}")
+
+    def reachable(self, address: str) -> str:
+        """Where clients on this machine reach what listens at `address`."""
+        host, _, port = address.rpartition(":")
+        return f"{'127.0.0.1' if host in ('0.0.0.0', '[::]') else host}:{port}"
 
     def arguments(self) -> list[str]:
         """The options of `baton up` that mean the same."""
@@ -74,6 +82,7 @@ class UpOptions:
             "--prefill": self.prefill,
             "--decode": self.decode,
             "--hosts": self.hosts,
+            "--routers": self.routers,
             "--threads": self.threads,
             "--dtype": self.dtype,
             "--redis": self.redis,
@@ -83,6 +92,7 @@ class UpOptions:
             "--kv-memory": self.kv_bytes,
             "--shared-memory": self.segment_bytes,
             "--block-size": self.block_size,
+            "--ttft-target": self.ttft_target,
             "--grace": self.grace,
             "--run-dir": self.directory,
         }

@@ -61,7 +61,9 @@ def make_plan(
         address = f"127.0.0.1:{free_port()}"
         # In turn, prefill workers first: one of each on two hosts is a handoff between hosts.
         specs.append(services.worker(name, kind, address, share, transfers[i % options.hosts]))
-    specs.append(services.router())
+    for i, name in enumerate(router_names(options.routers)):
+        port = options.grpc_port if i == 0 else free_port()
+        specs.append(services.router(name, f"{options.host}:{port}"))
     pinned = {name: share for (name, _), share in zip(names, shares, strict=True)}
     return Plan(tuple(specs), pinned, threads)
 
@@ -69,6 +71,11 @@ def make_plan(
 def transfer_names(hosts: int) -> list[str]:
     """What the transfer services of so many hosts are called."""
     return ["transfer"] if hosts == 1 else [f"transfer-{i}" for i in range(hosts)]
+
+
+def router_names(routers: int) -> list[str]:
+    """What so many routers are called."""
+    return ["router"] if routers == 1 else [f"router-{i}" for i in range(routers)]
 
 
 def share_cores(workers: int, threads: int, cores: Sequence[int]) -> list[tuple[int, ...]]:
@@ -132,16 +139,16 @@ class _Services:
         }
         return self._spec(name, kind, address, flags)
 
-    def router(self) -> ProcessSpec:
+    def router(self, name: str, address: str) -> ProcessSpec:
         flags = {
             **self._fleet(),
             "--model": self.model.path,
             "--model-name": self.model.name,
+            "--ttft-interactive-s": self.options.ttft_target,
             "--grace-s": self.options.grace,
         }
-        address = f"{self.options.host}:{self.options.grpc_port}"
-        switches = ["--aggregated"] if self.options.aggregated else []
-        return self._spec("router", Kind.ROUTER, address, flags, switches)
+        switches = ["--disaggregation=never"] if self.options.aggregated else []
+        return self._spec(name, Kind.ROUTER, address, flags, switches)
 
     def _fleet(self) -> dict[str, object]:
         machine = f"{socket.gethostname()}-{self.options.grpc_port}"

@@ -127,7 +127,7 @@ class Run:
         self.supervisor.start()
 
     def until_ready(self, view: View, patience: Patience) -> State:
-        """Waits until the router knows every worker. Raises ChildDied or Interrupted."""
+        """Waits until every router knows every worker. Raises ChildDied or Interrupted."""
         while not (self.supervisor.ready() and self._complete()):
             self.supervisor.check()
             view.update(self._tell())
@@ -171,8 +171,13 @@ class Run:
     def _complete(self) -> bool:
         states = self.supervisor.states()
         pids = {state.pid for state in states if state.kind in (Kind.PREFILL, Kind.DECODE)}
-        with Client(self._options.address) as client:
-            return fleet_complete(client, pids)
+        routers = [state.address for state in states if state.kind is Kind.ROUTER]
+        return all(_complete_at(self._options.reachable(one), pids) for one in routers)
+
+
+def _complete_at(address: str, pids: Set[int]) -> bool:
+    with Client(address) as client:
+        return fleet_complete(client, pids)
 
 
 def fleet_complete(client: Client, pids: Set[int]) -> bool:

@@ -1,95 +1,173 @@
 """Which workers may take a request, and which one best.
 
-Pure functions over a snapshot of the fleet; knows no Redis and no clock. What is chosen here
-is a wish: a claim may find the room gone.
+Pure functions over a roster of the fleet; knows no Redis and no clock. What is chosen here is a
+wish: a claim may find the room gone. A decision looks at a few workers: the least taken ones,
+and those that have the prompt cached.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import heapq
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from baton.naming import RequestId
-from baton.policy.fleet import Demand, ModelLimits, Role, Usage, Worker
+from baton.naming import RequestId, WorkerId
+from baton.policy.cost import pairs
+from baton.policy.fleet import Demand, ModelLimits, Role, Task, Usage, Worker
+from baton.policy.roster import Roster, load
 
 MAX_CANDIDATES = 8
 """Workers that one claim tries; as many are enough to miss a few that just filled up."""
+HANDOFF_S = 0.01
+"""What a handoff takes beyond a decode step, until one was measured."""
+LONG_LOCAL = 2.0
+"""By how much faster than a handoff a prompt of several steps must be beside a decode batch."""
+OTHER_HOST = 1.1
+"""By how much slower a decode worker counts that has to read the KV from another host."""
+
+Way = tuple[tuple[Task, Role], ...]
+"""Who does what for a request; the first computes the prompt, the last goes on."""
+SPLIT: Way = ((Task.PREFILL, Role.PREFILL), (Task.DECODE, Role.DECODE))
+AT_DECODE: Way = ((Task.WHOLE, Role.DECODE),)
+AT_PREFILL: Way = ((Task.WHOLE, Role.PREFILL),)
+GO_ON: Way = ((Task.DECODE, Role.DECODE),)
+GO_ON_AT_PREFILL: Way = ((Task.DECODE, Role.PREFILL),)
+
+Usable = Callable[[Worker], bool]
+"""Whether a worker may be asked at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A worker that may do a task."""
+
+    worker: Worker
+    prompt_s: float
+    """Prompt work that it would have with it; 0: none."""
+    limit: int
+    """Sequences that it may have with this one, so that its inter-token latency holds."""
+    saved_s: float = 0.0
+    """Prompt work that its cache saves. It may have so much more ahead than it wants: waiting
+    there is better than computing again elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Room on one worker of a role: the first of `workers` that has it."""
+    """Room on one worker for a task: the first candidate that has it."""
 
+    task: Task
     role: Role
     cost: Usage
-    workers: tuple[Worker, ...]
+    candidates: tuple[Candidate, ...]
     """Best first, never empty."""
+
+    @property
+    def best(self) -> Candidate:
+        return self.candidates[0]
 
 
 Plan = tuple[Choice, ...]
 """What a request needs all at once; all workers in it share one KV layout."""
 
 
-def could_hold(worker: Worker, demand: Demand) -> bool:
-    """Whether the worker, were it idle, could take the request."""
+def could_hold(worker: Worker, demand: Demand, task: Task) -> bool:
+    """Whether the worker, were it idle, could do the task to its end."""
     return (
         not worker.draining
-        and demand.prompt_tokens + demand.max_tokens <= worker.model.context_tokens
-        and demand.cost(worker.role).fits_in(worker.capacity)
+        and demand.life_tokens <= worker.model.context_tokens
+        and demand.cost(task).fits_in(worker.capacity)
     )
 
 
-def load(worker: Worker) -> float:
-    """The taken share of what is scarcest on the worker: 0 idle, 1 full."""
-    taken = worker.capacity - worker.free
-    sequences = taken.sequences / max(1, worker.capacity.sequences)
-    return max(sequences, taken.kv_tokens / max(1, worker.capacity.kv_tokens))
-
-
-def rank(demand: Demand, role: Role, workers: Iterable[Worker]) -> tuple[Worker, ...]:
-    """Workers of `role` that could hold the request: those with room now first, then the least
-    loaded; ties fall differently for each request, but always the same for one."""
-    cost = demand.cost(role)
-    able = [worker for worker in workers if worker.role is role and could_hold(worker, demand)]
-    return tuple(
-        sorted(
-            able,
-            key=lambda worker: (
-                not cost.fits_in(worker.free),
-                load(worker),
-                _rendezvous(demand.request_id, worker),
-            ),
-        )
+def has_room(choice: Choice, candidate: Candidate) -> bool:
+    """Whether the candidate can take the task now, as far as is known."""
+    worker = candidate.worker
+    return (
+        choice.cost.fits_in(worker.free)
+        and worker.sequences < candidate.limit
+        and (candidate.prompt_s == 0 or worker.wants_prompts_within(candidate.saved_s))
     )
 
 
-def plans(demand: Demand, roles: Sequence[Role], workers: Iterable[Worker]) -> tuple[Plan, ...]:
-    """Ways to give the request one worker of each of `roles`, best first.
+def plans(
+    demand: Demand,
+    ways: Sequence[Way],
+    roster: Roster,
+    usable: Usable,
+    layout: str | None = None,
+    near: WorkerId | None = None,
+) -> tuple[Plan, ...]:
+    """Plans of the first of `ways` that some KV layout has workers for, best first.
 
-    There is one plan for each KV layout that has all the roles; empty when none has.
+    There is one for each layout; with `layout` that one alone is looked at, unless no worker
+    has it. `near` goes before other workers where it has room. Empty: there is none.
     """
-    found = [
-        plan
-        for members in _layouts(workers).values()
-        if (plan := _plan(demand, roles, members)) is not None
-    ]
-    return tuple(sorted(found, key=_plan_key))
+    layouts = roster.layouts()
+    wanted = (layout,) if layout in layouts else layouts
+    for chosen in (wanted, layouts):
+        for way in ways:
+            found = [_plan(demand, way, one, roster, usable, near) for one in chosen]
+            if plans_found := sorted(filter(None, found), key=_plan_key):
+                return tuple(plans_found)
+    return ()
 
 
-def pick_now(plan: Plan) -> tuple[Worker, ...] | None:
-    """The best worker with room of each choice; None: one choice has none."""
+def pick_now(plan: Plan) -> tuple[Candidate, ...] | None:
+    """The best candidate with room of each choice; None: one choice has none."""
     picked = []
     for choice in plan:
-        worker = next((one for one in choice.workers if choice.cost.fits_in(one.free)), None)
-        if worker is None:
+        candidate = next((one for one in choice.candidates if has_room(choice, one)), None)
+        if candidate is None:
             return None
-        picked.append(worker)
+        picked.append(candidate)
     return tuple(picked)
+
+
+def prefers_local(demand: Demand, split: Plan, local: Plan, handoff_s: float = HANDOFF_S) -> bool:
+    """Whether to compute the prompt beside a decode batch. Every step of it must hold the
+    batch's latency target. A prompt of one step must have its first token no later than a
+    prefill worker and a handoff would bring it on; a longer one, which takes the batch's time
+    for several, in half that time: where the prefill workers have a queue."""
+    prefill, whole = split[0].best, local[0].best
+    decode = whole.worker
+    if not has_room(local[0], whole):
+        return False
+    cached = min(demand.cached.get(decode.worker_id, 0), demand.known_tokens - 1)
+    new = demand.known_tokens - cached
+    chunk = max(1, decode.step_tokens - decode.sequences)
+    steps = math.ceil(new / chunk)
+    beside_s = decode.cost.decode_step_s(decode.sequences, decode.context_tokens)
+    local_s = decode.prompt_start_s + whole.prompt_s + steps * (beside_s - decode.cost.base_s)
+    handed_s = prefill.worker.prompt_start_s + prefill.prompt_s + handoff_s
+    if local_s > (handed_s if steps == 1 else handed_s / LONG_LOCAL):
+        return False
+    last = min(new, chunk)
+    longest_s = decode.cost.step_s(
+        prompt_tokens=last,
+        prompt_pairs=pairs(last, demand.known_tokens - last),
+        sequences=decode.sequences,
+        context_tokens=decode.context_tokens,
+    )
+    targets = (decode.load.itl_target_s, demand.itl_target_s)
+    return longest_s <= min(
+        (one for one in targets if one is not None),
+        default=2 * beside_s if decode.sequences else math.inf,
+    )
+
+
+def predicted_itl_s(worker: Worker, demand: Demand) -> float:
+    """Seconds between tokens on `worker` with the request added."""
+    return worker.cost.decode_step_s(
+        worker.sequences + 1, worker.context_tokens + demand.known_tokens
+    )
 
 
 def common_limits(workers: Iterable[Worker]) -> ModelLimits | None:
     """What the layout with the most workers serves, with the longest context that some
     placement in it can hold. None: there is no worker."""
-    layouts = _layouts(workers)
+    layouts: dict[str, list[Worker]] = {}
+    for worker in workers:
+        layouts.setdefault(worker.layout_fingerprint, []).append(worker)
     if not layouts:
         return None
     _, members = max(layouts.items(), key=lambda item: (len(item[1]), item[0]))
@@ -100,25 +178,97 @@ def common_limits(workers: Iterable[Worker]) -> ModelLimits | None:
     return replace(members[0].model, context_tokens=min(longest))
 
 
-def _layouts(workers: Iterable[Worker]) -> dict[str, list[Worker]]:
-    layouts: dict[str, list[Worker]] = {}
-    for worker in workers:
-        layouts.setdefault(worker.layout_fingerprint, []).append(worker)
-    return layouts
+def _plan(
+    demand: Demand, way: Way, layout: str, roster: Roster, usable: Usable, near: WorkerId | None
+) -> Plan | None:
+    choices: list[Choice] = []
+    host = None
+    for task, role in way:
+        choice = _choice(demand, task, role, layout, roster, usable, near, host)
+        if choice is None:
+            return None
+        choices.append(choice)
+        host = choice.best.worker.transfer_address
+    return tuple(choices)
 
 
-def _plan(demand: Demand, roles: Sequence[Role], members: Sequence[Worker]) -> Plan | None:
-    choices = tuple(
-        Choice(role, demand.cost(role), rank(demand, role, members)[:MAX_CANDIDATES])
-        for role in roles
+def _choice(
+    demand: Demand,
+    task: Task,
+    role: Role,
+    layout: str,
+    roster: Roster,
+    usable: Usable,
+    near: WorkerId | None,
+    host: str | None,
+) -> Choice | None:
+    def able(worker: Worker) -> bool:
+        return usable(worker) and could_hold(worker, demand, task)
+
+    least_taken = roster.first(layout, role, MAX_CANDIDATES, able)
+    named = [] if near is None else [near]
+    if task is not Task.DECODE:
+        named += demand.cached
+    known = (roster.get(worker_id) for worker_id in named)
+    here = [
+        worker
+        for worker in known
+        if worker is not None
+        and (worker.layout_fingerprint, worker.role) == (layout, role)
+        and able(worker)
+    ]
+    nearest = heapq.nsmallest(
+        MAX_CANDIDATES,
+        here,
+        key=lambda one: (
+            one.worker_id != near,
+            one.prompt_start_s + demand.prompt_s(task, one),
+        ),
     )
-    return choices if all(choice.workers for choice in choices) else None
+    found = {worker.worker_id: worker for worker in (*least_taken, *nearest)}
+    candidates = [_candidate(worker, demand, task) for worker in found.values()]
+    choice = Choice(task, role, demand.cost(task), tuple(candidates))
+    ranked = sorted(candidates, key=lambda one: _rank(choice, one, demand, near, host))
+    return replace(choice, candidates=tuple(ranked[:MAX_CANDIDATES])) if ranked else None
+
+
+def _candidate(worker: Worker, demand: Demand, task: Task) -> Candidate:
+    prompt_s = demand.prompt_s(task, worker)
+    saved_s = 0.0
+    if prompt_s and worker.worker_id in demand.cached:
+        saved_s = replace(demand, cached={}).prompt_s(task, worker) - prompt_s
+    return Candidate(worker, prompt_s, _limit(worker, demand, task), max(0.0, saved_s))
+
+
+def _limit(worker: Worker, demand: Demand, task: Task) -> int:
+    most = worker.capacity.sequences
+    if task is Task.PREFILL or demand.itl_target_s is None:
+        return most
+    mean = (worker.context_tokens + demand.known_tokens) / (worker.sequences + 1)
+    return worker.cost.sequences_within(demand.itl_target_s, mean, most)
+
+
+def _rank(
+    choice: Choice, candidate: Candidate, demand: Demand, near: WorkerId | None, host: str | None
+) -> tuple[bool, bool, float, bytes]:
+    worker = candidate.worker
+    seconds = worker.prompt_start_s + candidate.prompt_s if candidate.prompt_s else 0.0
+    if choice.task is not Task.PREFILL:
+        elsewhere = host is not None and worker.transfer_address != host
+        step_s = predicted_itl_s(worker, demand) * (OTHER_HOST if elsewhere else 1.0)
+        seconds += step_s * (1 + max(0.0, load(worker)))
+    return (
+        not has_room(choice, candidate),
+        worker.worker_id != near,
+        seconds,
+        _rendezvous(demand.request_id, worker),
+    )
 
 
 def _plan_key(plan: Plan) -> tuple[bool, float, str]:
-    full = any(not choice.cost.fits_in(choice.workers[0].free) for choice in plan)
-    busiest = max(load(choice.workers[0]) for choice in plan)
-    return full, busiest, plan[0].workers[0].layout_fingerprint
+    full = any(not has_room(choice, choice.best) for choice in plan)
+    busiest = max(load(choice.best.worker) for choice in plan)
+    return full, busiest, plan[0].best.worker.layout_fingerprint
 
 
 def _rendezvous(request_id: RequestId, worker: Worker) -> bytes:

@@ -27,10 +27,11 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 _OPTIONS = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.http2.ping_timeout_ms", 3_000),  # what keepalive pings wait for in fact
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 4_000),
     ("grpc.http2.max_pings_without_data", 0),
 ]
 _SERVER_OPTIONS = [*_OPTIONS, ("grpc.so_reuseport", 0)]

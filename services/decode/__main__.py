@@ -4,15 +4,15 @@ from functools import partial
 
 from baton.policy.fleet import Role
 from services.common.process import read_settings, run
-from services.decode.service import make_servicer
 from services.decode.settings import DecodeSettings
 from services.worker.assembly import run_worker
+from services.worker.decoding.service import make_servicer
 
 
 def main() -> None:
     """Reads the settings and runs until a signal."""
     settings = read_settings(DecodeSettings)
-    run("decode", settings, partial(run_worker, settings, Role.DECODE, make_servicer))
+    run("decode", settings, partial(run_worker, settings, Role.DECODE, [make_servicer]))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ Knows the host; no wire messages.
 import time
 from dataclasses import dataclass, replace
 
+from baton.errors import LostRace
 from baton.naming import LeaseId
 from baton.policy.fleet import Claim, Usage
 from engine.types import BlockRef, FinishReason, FirstToken, Request, SampledToken
@@ -71,25 +72,11 @@ class _Computed:
     prompt_logprobs: tuple[SampledToken, ...]
 
 
-class Pace:
-    """How long a prompt token takes to compute, smoothed over prompts."""
-
-    def __init__(self) -> None:
-        self.seconds_per_token = 0.001
-
-    def observe(self, tokens: int, seconds: float) -> None:
-        """Takes a computed prompt into account."""
-        if tokens > 0:
-            self.seconds_per_token += 0.2 * (seconds / tokens - self.seconds_per_token)
-
-
 class PrefillFlow:
     """Computes prompts on a host."""
 
-    def __init__(self, host: Host, publish_s: float) -> None:
+    def __init__(self, host: Host) -> None:
         self._host = host
-        self._publish_s = publish_s
-        self._pace = Pace()
 
     async def run(self, job: PrefillJob) -> Prefilled:
         """Computes a prompt. Raises LostRace where there is no room or a later attempt came.
@@ -113,15 +100,16 @@ class PrefillFlow:
         available = await sequences.held_elsewhere(_without_report(job.request))
         async with sequences.open(run, job.request, available, job.lease_id) as sequence:
             started = time.monotonic()
-            async with self._publication(job) as publication:
+            async with self._host.publication(job.lease_id) as publication:
                 output = await _output(sequence.stream, publication)
+                if output.reason is FinishReason.PREEMPTED:
+                    raise LostRace("the prompt's KV blocks were needed", reason="NO_ROOM")
                 sampled = time.monotonic()
                 handed_over = output.reason is FinishReason.HANDOVER
                 if handed_over:
                     await publication.finish()
                 published = time.monotonic()
         computed = len(job.request.prompt) - sequence.cached_tokens
-        self._pace.observe(computed, sampled - started)
         copied = [block for block in publication.held.values() if block.name not in available]
         return Prefilled(
             output.first_tokens,
@@ -138,15 +126,6 @@ class PrefillFlow:
                 ),
             ),
             output.prompt_logprobs,
-        )
-
-    def _publication(self, job: PrefillJob) -> Publication:
-        return Publication(
-            self._host.port,
-            self._host.transfer,
-            job.lease_id,
-            deadline_s=self._publish_s,
-            seconds_per_token=self._pace.seconds_per_token,
         )
 
 

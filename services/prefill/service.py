@@ -20,9 +20,9 @@ NAME = prefill_pb2.DESCRIPTOR.services_by_name["PrefillService"].full_name
 class PrefillServicer(prefill_pb2_grpc.PrefillServiceServicer):
     """Answers for one host."""
 
-    def __init__(self, host: Host, publish_s: float) -> None:
+    def __init__(self, host: Host) -> None:
         self._host = host
-        self._flow = PrefillFlow(host, publish_s)
+        self._flow = PrefillFlow(host)
 
     async def Prefill(  # noqa: N802 - named by the protocol
         self,
@@ -74,11 +74,11 @@ class PrefillServicer(prefill_pb2_grpc.PrefillServiceServicer):
             attempt=request.attempt,
             prompt_token_ids=request.prompt_token_ids,
             sampling=request.sampling,
-            manifest=kv_pb2.Manifest(
-                layout_fingerprint=self._host.fingerprint,
-                length_tokens=len(request.prompt_token_ids),
-                blobs=messages.blob_refs(result.held),
-                transfer_address=self._host.identity.transfer_address,
+            manifest=messages.manifest(
+                self._host.fingerprint,
+                len(request.prompt_token_ids),
+                result.held,
+                self._host.identity.transfer_address,
             ),
             choices=[
                 kv_pb2.ChoiceState(
@@ -103,9 +103,9 @@ def _stats(stats: PrefillStats) -> prefill_pb2.PrefillStats:
     )
 
 
-def make_servicer(host: Host, publish_s: float) -> tuple[Register, str]:
+def make_servicer(host: Host) -> tuple[Register, str]:
     """How to register the servicer for `host`, and its full name."""
-    servicer = PrefillServicer(host, publish_s)
+    servicer = PrefillServicer(host)
 
     def register(server: grpc.aio.Server) -> None:
         prefill_pb2_grpc.add_PrefillServiceServicer_to_server(servicer, server)

@@ -8,10 +8,13 @@ from functools import partial
 from pathlib import Path
 
 from baton import naming
+from baton.policy.fleet import Role
 from baton.v1 import inference_pb2_grpc
 from services.common import process, rpc
 from services.common.background import Background
 from services.common.fleet.store import FleetStore, RouterId
+from services.router.cache_index import CacheIndex
+from services.router.cache_watch import CacheWatch
 from services.router.channels import Channels
 from services.router.dispatch import DispatchConfig, Dispatcher
 from services.router.fleet import FleetView
@@ -19,7 +22,9 @@ from services.router.generation import Generator
 from services.router.intake import Intake
 from services.router.leases import GrpcLeaseTransport, LeaseKeeper
 from services.router.legs import Legs
+from services.router.recording import Recorder
 from services.router.register import Register
+from services.router.request import ClassTargets
 from services.router.retry import Retries, RetryLimits
 from services.router.service import SERVICE_NAME, InferenceService
 from services.router.settings import RouterSettings
@@ -43,9 +48,10 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
         closing = open_parts.push_async_callback
         store = FleetStore(settings.redis, settings.fleet)
         closing(store.close)
-        fleet = FleetView(store)
+        fleet = FleetView(store, roles=_roles(settings))
         closing(fleet.close)
-        dispatcher = Dispatcher(store, fleet, router_id, _dispatch_config(settings))
+        targets = _class_targets(settings)
+        dispatcher = Dispatcher(store, fleet, router_id, _dispatch_config(settings, targets))
         closing(dispatcher.close)
         background = Background(_RELEASE_S)
         channels = Channels(background)
@@ -53,15 +59,24 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
         leases = LeaseKeeper(GrpcLeaseTransport(channels), background, settings.lease_ttl_s)
         closing(leases.close)
         closing(background.settled)
+        index = CacheIndex()
+        watch = CacheWatch(index, lambda: fleet.workers, channels)
+        closing(watch.close)
+
+        recorder = Recorder(settings.record)
+        await recorder.start()
+        closing(recorder.close)
 
         register = Register(settings.max_running)
-        intake = Intake(text, fleet, settings.model_name, settings.default_max_tokens)
-        legs = Legs(channels, settings.prefill_timeout_s, settings.decode_stall_s)
+        intake = Intake(text, fleet, settings.model_name, settings.default_max_tokens, targets)
+        legs = Legs(channels, settings.prefill_timeout_s, settings.decode_stall_s, fleet.lost)
         retries = Retries(_retry_limits(settings))
         generator = Generator(
-            intake, register, dispatcher, fleet, legs, leases, retries, background
+            intake, register, dispatcher, fleet, legs, leases, retries, background, index, recorder
         )
-        status = FleetStatus(router_id, channels, fleet, dispatcher, register, leases)
+        status = FleetStatus(
+            router_id, channels, fleet, dispatcher, register, leases, lambda: len(index)
+        )
         service = InferenceService(generator, intake, status)
         server = await rpc.serve(
             settings.address,
@@ -73,6 +88,7 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
         leases.start()
         await fleet.start()
         await dispatcher.start()
+        await watch.start()
         await _redis_answered(fleet, settings.redis_wait_s)
         await server.set_serving(True)
         process.write_ready_file(settings, settings.advertise or server.address)
@@ -100,15 +116,37 @@ async def _redis_answered(fleet: FleetView, patience_s: float) -> None:
                 await fleet.refresh()
 
 
-def _dispatch_config(settings: RouterSettings) -> DispatchConfig:
-    return DispatchConfig(aggregated=settings.aggregated, max_waiting=settings.max_waiting)
+def _roles(settings: RouterSettings) -> frozenset[Role]:
+    """Roles without which the fleet is degraded."""
+    alone = settings.disaggregation == "never"
+    return frozenset({Role.DECODE} if alone else Role)
+
+
+def _class_targets(settings: RouterSettings) -> ClassTargets:
+    return ClassTargets(
+        interactive_ttft_s=settings.ttft_interactive_s,
+        interactive_itl_s=settings.itl_interactive_s,
+        batch_ttft_s=settings.ttft_batch_s,
+        batch_itl_s=settings.itl_batch_s,
+    )
+
+
+def _dispatch_config(settings: RouterSettings, targets: ClassTargets) -> DispatchConfig:
+    return DispatchConfig(
+        disaggregation=settings.disaggregation,
+        max_waiting=settings.max_waiting,
+        targets=targets,
+        ttft_slack_s=settings.ttft_slack_s,
+        tenant_weights=settings.weights,
+        retry_ratio=settings.retry_ratio,
+        lease_s=settings.lease_ttl_s,
+    )
 
 
 def _retry_limits(settings: RouterSettings) -> RetryLimits:
     return RetryLimits(
         prefill_attempts=settings.prefill_attempts,
         decode_attempts=settings.decode_attempts,
-        ratio=settings.retry_ratio,
         room_s=settings.room_s,
     )
 

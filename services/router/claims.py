@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from baton.errors import BatonError, InternalError
 from baton.naming import RequestId, WorkerId
-from baton.policy.fleet import Claim, Usage, Worker
+from baton.policy.fleet import NOTHING, Claim, Usage, Worker
 from services.common.fleet.store import FleetStore, Hold
 from services.router.fleet import FleetView
 from services.router.settled import settled
@@ -27,6 +27,8 @@ class Held:
     cost: Usage
     recorded: bool
     """False: Redis was away, and only this router knows."""
+    prompt_s: float = 0.0
+    """Prompt work that comes with it."""
 
     @property
     def hold(self) -> Hold:
@@ -69,7 +71,7 @@ class Claims:
         """Keeps a claim alive from now on."""
         mine = self._held.setdefault(held.claim.request_id, {})
         if held.hold not in mine:
-            self._view.add_pending(held.worker, held.cost)
+            self._view.add_pending(held.worker, held.cost, held.prompt_s)
         mine[held.hold] = held
         self._owed.discard(held.hold)
 
@@ -85,7 +87,7 @@ class Claims:
         for hold in list(mine):
             if worker_id in (None, hold[0]) and attempt in (None, hold[1].attempt):
                 held = mine.pop(hold)
-                self._view.add_pending(held.worker, Usage(0, 0) - held.cost)
+                self._view.add_pending(held.worker, NOTHING - held.cost, -held.prompt_s)
                 if held.recorded:
                     self._owed.add(hold)
         if not mine:

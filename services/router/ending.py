@@ -35,6 +35,11 @@ class Ending:
         """Whether the token at `index` is an end or stop token: one without a text."""
         return token.token_id in self.end_ids and self.may_end(index)
 
+    def first_end(self, ids: Sequence[int]) -> int | None:
+        """Index of the first of `ids`, an output from its beginning, that ends it; None: none."""
+        ends = (at for at, one in enumerate(ids) if one in self.end_ids and self.may_end(at))
+        return next(ends, None)
+
     def reached(self, emitted: Sequence[SampledToken]) -> FinishReason | None:
         """Why nothing can follow `emitted`; None where the output goes on."""
         if emitted and self.is_end(emitted[-1], len(emitted) - 1):

@@ -26,6 +26,16 @@ class SampledToken:
 
 
 @dataclass(frozen=True, slots=True)
+class Admitted:
+    """The request was let in: it has its turn."""
+
+    request_id: RequestId
+    seed: int
+    predicted_ttft_s: float
+    """From the arrival to the first token."""
+
+
+@dataclass(frozen=True, slots=True)
 class PromptShown:
     """The prompt, given back."""
 
@@ -70,6 +80,12 @@ class Timings:
     prefill_attempts: int
     decode_attempts: int
     """Of the choice that took the most."""
+    predicted_ttft: float = 0.0
+    """What `time_to_first_token` was predicted to be."""
+    predicted_itl: float = 0.0
+    """Between two tokens of choice 0."""
+    migrations: int = 0
+    """Times that a choice moved on with its KV."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,5 +111,5 @@ class Completed:
     seed: int
 
 
-Event = PromptShown | Delta | Completed
-"""At most one `PromptShown`, then any number of deltas, then one `Completed`."""
+Event = Admitted | PromptShown | Delta | Completed
+"""One `Admitted`, at most one `PromptShown`, any number of deltas, then one `Completed`."""

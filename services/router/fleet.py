@@ -8,18 +8,24 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from baton.errors import BatonError, Unavailable
-from baton.naming import Incarnation, WorkerId
-from baton.policy.fleet import ModelLimits, Usage, Worker
+from baton.naming import Incarnation, WorkerId, new_id
+from baton.policy.fleet import ModelLimits, Role, Usage, Worker
 from baton.policy.placement import common_limits
+from baton.policy.roster import Roster
 from services.common.fleet.store import FleetSnapshot, FleetStore
+from services.router.losses import Losses
 
 log = logging.getLogger(__name__)
 
 POLL_S = 0.2
+POLL_WORKER_S = 0.001
+"""What each worker adds to the period from the 200th on: reading a snapshot costs by worker."""
+MAX_POLL_S = 1.0
 AVOID_S = 0.25
 """How long a worker is avoided after its first failure; each further one doubles it."""
 MAX_AVOID_S = 4.0
@@ -38,17 +44,29 @@ class FleetView:
     """Workers in rotation, and what is known of them. Not thread-safe; one event loop."""
 
     def __init__(
-        self, store: FleetStore, poll_s: float = POLL_S, clock: Clock = time.monotonic
+        self,
+        store: FleetStore,
+        poll_s: float = POLL_S,
+        clock: Clock = time.monotonic,
+        roles: Set[Role] = frozenset(Role),
     ) -> None:
+        """`roles` are those without which the fleet is degraded."""
         self._store = store
         self._poll_s = poll_s
         self._clock = clock
+        self._roles = roles
+        self._seed = new_id("view")
         self._snapshot: FleetSnapshot | None = None
-        self._workers: dict[WorkerId, Worker] = {}
+        self._roster = Roster()
+        self._told_at = clock()
+        """When the workers told what the roster has; later while Redis is away and it ages."""
+        self._limits: ModelLimits | None = None
+        self._decode_step_s = 0.0
         self._changed = asyncio.Event()
         self.revision = 0
         """Grows whenever another set of workers can be given work."""
         self._failures: dict[tuple[WorkerId, Incarnation], _Failures] = {}
+        self._losses = Losses()
         self._refreshing: asyncio.Task[None] | None = None
         self._polling: asyncio.Task[None] | None = None
 
@@ -75,24 +93,59 @@ class FleetView:
         return self._snapshot
 
     @property
+    def settled(self) -> bool:
+        """Whether the last snapshot shows the whole fleet, and there is one."""
+        return self._snapshot is not None and self._snapshot.settled
+
+    @property
+    def roster(self) -> Roster:
+        """Workers in rotation, failing ones too, with what was claimed on them since."""
+        return self._roster
+
+    @property
     def workers(self) -> tuple[Worker, ...]:
-        """Workers in rotation; draining and failing ones too."""
-        return tuple(self._workers.values())
+        """All of them; draining ones too. Takes time by their number."""
+        return tuple(self._roster)
 
     @property
     def candidates(self) -> tuple[Worker, ...]:
-        """Workers that may be given work now."""
-        now = self._clock()
-        return tuple(
-            worker
-            for worker in self._workers.values()
-            if not worker.draining and not self._avoided(worker, now)
-        )
+        """Workers that may be given work now. Takes time by the number of workers."""
+        return tuple(one for one in self._roster if not one.draining and self.usable(one))
+
+    def usable(self, worker: Worker) -> bool:
+        """Whether the worker may be asked now: it has not just failed."""
+        failures = self._failures.get((worker.worker_id, worker.incarnation))
+        return failures is None or failures.until <= self._clock()
+
+    @property
+    def degraded(self) -> str:
+        """What is not as it should be, in words; empty: nothing that is known."""
+        if self._snapshot is None:
+            return ""
+        gone = {role for role in Role if not self._roster.has(role)}
+        if gone == set(Role):
+            return "no worker is there"
+        if Role.DECODE in gone & self._roles:
+            return "no decode worker is there: prefill workers serve both"
+        if Role.PREFILL in gone & self._roles:
+            return "no prefill worker is there: decode workers serve both"
+        return ""
+
+    @property
+    def decode_step_s(self) -> float:
+        """Mean seconds of the fleet's recent decode steps; 0: there were none."""
+        return self._decode_step_s
 
     def model(self) -> ModelLimits | None:
         """What the fleet serves, with the longest context that some placement can hold.
         None: no worker is there."""
-        return common_limits(self._workers.values())
+        return self._limits
+
+    def lost(self, worker: Worker) -> asyncio.Event:
+        """An event that is set once this incarnation is known to be gone: another one has its
+        id, or it has been missing for `LOST_S` while Redis was well. One whose event nobody
+        holds is not watched."""
+        return self._losses.event(worker, self._roster.get(worker.worker_id))
 
     async def refresh(self) -> None:
         """Takes a snapshot now, or shares the one that is under way. Never raises."""
@@ -120,49 +173,73 @@ class FleetView:
         """A call worked: its failures are forgotten."""
         self._failures.pop((worker_id, incarnation), None)
 
-    def add_pending(self, worker: Worker, cost: Usage) -> None:
-        """Counts a claim (or its end: a negative cost) that the last snapshot did not see."""
-        known = self._workers.get(worker.worker_id)
+    def add_pending(self, worker: Worker, cost: Usage, prompt_s: float = 0.0) -> None:
+        """Counts a claim that the last snapshot did not see, or its end, with negative numbers."""
+        known = self._roster.get(worker.worker_id)
         if known is not None and known.incarnation == worker.incarnation:
-            self._workers[worker.worker_id] = replace(known, pending=known.pending + cost)
+            self._roster.note(worker.worker_id, cost, prompt_s)
 
     def _changes(self) -> None:
         self.revision += 1
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def _avoided(self, worker: Worker, now: float) -> bool:
-        failures = self._failures.get((worker.worker_id, worker.incarnation))
-        return failures is not None and failures.until > now
-
     async def _poll(self) -> None:
         while True:
-            await asyncio.sleep(self._poll_s)
+            grown_s = min(MAX_POLL_S, POLL_WORKER_S * len(self._roster))
+            await asyncio.sleep(max(self._poll_s, grown_s))
             await self.refresh()
 
     async def _refresh(self) -> None:
         try:
             self._apply(await self._store.snapshot())
-        except Unavailable:
-            return  # `redis_available` tells
+        except Unavailable:  # `redis_available` tells
+            self._losses.pause()
+            self._age()
         except BatonError as error:
             log.error("no snapshot of the fleet: %s", error)
 
     def _apply(self, snapshot: FleetSnapshot) -> None:
         workers = {worker.worker_id: worker for worker in snapshot.workers}
         if not snapshot.settled:
-            workers = self._workers | workers
-        if _membership(workers) != _membership(self._workers):
-            self._changes()
-        self._snapshot, self._workers = snapshot, workers
+            workers = {worker.worker_id: worker for worker in self._roster} | workers
+        changed = _membership(workers.values()) != _membership(self._roster)
+        self._snapshot, self._roster = snapshot, Roster(workers.values(), self._seed)
+        self._told_at = self._clock()
+        self._limits = common_limits(self._roster)
+        self._decode_step_s = _mean_step_s(self._roster)
+        self._losses.update(workers, self._told_at)
         known = {(worker.worker_id, worker.incarnation) for worker in workers.values()}
         self._failures = {key: value for key, value in self._failures.items() if key in known}
+        if changed:
+            self._changes()
+
+    def _age(self) -> None:
+        """While nobody tells how far workers got with their prompts, they go on with them."""
+        now = self._clock()
+        elapsed_s, self._told_at = now - self._told_at, now
+        self._roster = Roster((_aged(one, elapsed_s) for one in self._roster), self._seed)
+
+
+def _aged(worker: Worker, elapsed_s: float) -> Worker:
+    backlog_s = worker.load.prompt_backlog_s
+    rest_s = max(0.0, elapsed_s - backlog_s)
+    return replace(
+        worker,
+        load=replace(worker.load, prompt_backlog_s=max(0.0, backlog_s - elapsed_s)),
+        pending_prompt_s=max(0.0, worker.pending_prompt_s - rest_s),
+    )
+
+
+def _mean_step_s(workers: Iterable[Worker]) -> float:
+    told = [worker.load.decode_step_s for worker in workers if worker.load.decode_step_s > 0]
+    return fmean(told) if told else 0.0
 
 
 def _membership(
-    workers: dict[WorkerId, Worker],
+    workers: Iterable[Worker],
 ) -> frozenset[tuple[WorkerId, Incarnation, bool, Usage]]:
     return frozenset(
         (worker.worker_id, worker.incarnation, worker.draining, worker.capacity)
-        for worker in workers.values()
+        for worker in workers
     )

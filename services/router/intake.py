@@ -13,6 +13,7 @@ from baton import errors
 from baton.policy import fleet
 from services.router.ending import Ending
 from services.router.output import Output, TokenText
+from services.router.request import ClassTargets
 from services.router.sampling import TokenSequence, with_defaults
 from services.router.text import Message, SamplingDefaults
 from services.router.validation import (
@@ -66,6 +67,7 @@ class ServedModel:
     eos_token_ids: frozenset[int]
     has_chat_template: bool
     default_sampling: SamplingDefaults
+    targets: ClassTargets
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +86,18 @@ class Intake:
     """Accepts requests for the one model that is served."""
 
     def __init__(
-        self, tokenizer: Tokenizer, fleet_view: Fleet, model_name: str, default_max_tokens: int
+        self,
+        tokenizer: Tokenizer,
+        fleet_view: Fleet,
+        model_name: str,
+        default_max_tokens: int,
+        targets: ClassTargets,
     ) -> None:
         self._tokenizer = tokenizer
         self._fleet = fleet_view
         self._model_name = model_name
         self._default_max_tokens = default_max_tokens
+        self._targets = targets
         self._known: fleet.ModelLimits | None = None
 
     def model(self) -> ServedModel:
@@ -114,6 +122,7 @@ class Intake:
             known.eos_token_ids,
             self._tokenizer.has_chat_template,
             self._tokenizer.default_sampling,
+            self._targets,
         )
 
     async def accept(self, fields: RequestFields) -> Accepted:
@@ -125,6 +134,7 @@ class Intake:
         bad_words = [self._ways_to_write(word) for word in checked.bad_words]
         generation = check_prompt(checked, prompt_ids, model.limits, bad_words)
         ending = Ending.of(generation, model.eos_token_ids)
+        _check_ends(generation, ending)
         prompt_text = None
         if generation.echo:
             prompt_text = await asyncio.to_thread(self._tokenizer.decode, generation.prompt_ids)
@@ -148,3 +158,13 @@ class Intake:
                 return await asyncio.to_thread(self._tokenizer.encode_chat, said)
             case TokenPrompt(ids):
                 return ids
+
+
+def _check_ends(generation: Generation, ending: Ending) -> None:
+    """What a client has of a choice may be all of it, but not more."""
+    for index, ids in enumerate(generation.emitted):
+        if (end := ending.first_end(ids)) is not None and end < len(ids) - 1:
+            raise errors.InvalidRequest(
+                f"resume_from.emitted[{index}]",
+                f"{ids[end]} at {end} ends the output, and others follow it",
+            )

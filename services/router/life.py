@@ -11,12 +11,20 @@ from dataclasses import dataclass, field, replace
 from baton import errors, naming
 from baton.naming import Incarnation, RequestId, WorkerId
 from baton.policy.fleet import Worker
+from services.router.calls import DecodeCall, HandedOff, Handoff, Prefilled
 from services.router.choice import Choice
 from services.router.deadline import Deadline
-from services.router.events import Completed, PromptShown, SampledToken, TokenUsage
+from services.router.dispatch import Placement
+from services.router.events import (
+    Admitted,
+    Completed,
+    PromptShown,
+    SampledToken,
+    Timings,
+    TokenUsage,
+)
 from services.router.intake import Accepted
 from services.router.leases import Lease
-from services.router.legs import DecodeCall, Handoff, Prefilled
 from services.router.stopwatch import Stopwatch
 from services.router.validation import Generation
 
@@ -34,6 +42,8 @@ class Life:
     """Its `request_id` is the one that the fleet sees: unique, whatever clients call theirs."""
     choices: tuple[Choice, ...]
     """At least one. The first has the fleet's name of the request for its own."""
+    leader: Choice
+    """The choice that goes ahead: the prompt is computed in its name."""
     deadline: Deadline
     watch: Stopwatch
 
@@ -44,15 +54,19 @@ class Life:
     prompt_shown: bool = False
     cached_tokens: int | None = None
 
+    placement: Placement | None = None
+    """Where it was placed last; None before its turn."""
+    predicted_ttft_s: float = 0.0
+    """As its first placement had it."""
     failed: set[tuple[WorkerId, Incarnation]] = field(default_factory=set)
-    """Workers that failed this request."""
+    """Workers that failed this request, or drain."""
     prefiller: Worker | None = None
     """The worker that computed the prompt, once it has."""
     prefill_attempts: int = 0
-    lease: Lease | None = None
-    """Holds the blobs of the latest prefill attempt."""
+    leases: set[Lease] = field(default_factory=set)
+    """All that were ever held for it."""
     handoff: Handoff | None = None
-    """None before a prefill worker made one, and where none is needed."""
+    """Of the prompt. None before a prefill worker made one, and where none is needed."""
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     """Set with the first token of any choice: someone has computed the prompt."""
 
@@ -65,48 +79,66 @@ class Life:
             Choice(index, _name(own.request_id, index), own, accepted.ending, output)
             for index, output in enumerate(accepted.outputs)
         )
-        return cls(asked.request_id, own, choices, deadline, watch, accepted.prompt_text)
+        for choice, ids in zip(choices, asked.emitted, strict=False):
+            choice.replay(ids)
+        leader = next((choice for choice in choices if not choice.ended), choices[0])
+        life = cls(asked.request_id, own, choices, leader, deadline, watch, accepted.prompt_text)
+        life.prompt_shown = asked.resumed
+        return life
 
     @property
-    def first(self) -> Choice:
-        """The choice that goes ahead: the prompt is computed in its name."""
-        return self.choices[0]
+    def ended(self) -> bool:
+        """Whether no token will follow for any choice."""
+        return all(choice.ended for choice in self.choices)
 
     @property
-    def needs_lease(self) -> bool:
-        """Whether a choice has yet to fetch the prompt's KV."""
-        return any(choice.needs_kv for choice in self.choices)
+    def itl_target_s(self) -> float | None:
+        """Inter-token latency to hold, as far as it is known."""
+        placement = self.placement
+        return placement.itl_target_s if placement else self.generation.urgency.itl_target_s
+
+    @property
+    def needed_leases(self) -> set[Lease]:
+        """Those of handoffs whose KV a choice has yet to fetch."""
+        waiting = (choice for choice in self.choices if choice.needs_kv)
+        handoffs = (choice.handoff or self.handoff for choice in waiting)
+        return {handoff.lease for handoff in handoffs if handoff is not None}
 
     @property
     def decodes(self) -> bool:
         """Whether a worker is at work for one of the choices."""
         return any(choice.decodes for choice in self.choices)
 
-    @property
-    def layout(self) -> str | None:
-        """KV layout of the handoff; None where there is none."""
-        return self.prefiller.layout_fingerprint if self.prefiller else None
+    def layout_of(self, choice: Choice) -> str | None:
+        """KV layout of what the choice goes on from; None where there is no handoff."""
+        handoff = choice.handoff or self.handoff
+        return handoff.layout if handoff else None
 
-    @property
-    def holder(self) -> WorkerId | None:
+    def near(self, choice: Choice) -> WorkerId | None:
         """The decode worker whose cache has the prompt's KV, where there is no handoff."""
-        decoder = None if self.prefiller else self.first.decoder
+        decoder = None if choice.handoff or self.prefiller else self.leader.decoder
         return decoder.worker_id if decoder else None
 
-    def handoff_for(self, worker: Worker) -> Handoff | None:
-        """The handoff, where there is one that `worker` can read."""
-        return self.handoff if self.layout == worker.layout_fingerprint else None
-
     def decode_call(self, choice: Choice, worker: Worker) -> DecodeCall:
-        """What `worker` is asked, to go on with `choice`."""
+        """What `worker` is asked, to go on with `choice`. From the token ids where it can't read
+        the handoff, or the prompt's log probabilities are wanted still: they aren't in KV."""
+        wants_prompt = (
+            self.prompt_logprobs is None and choice is self.leader and not self.prompt_shown
+        )
+        handoff = choice.handoff or self.handoff
+        if handoff is not None and handoff.layout != worker.layout_fingerprint:
+            handoff = None
+        if wants_prompt and self.generation.sampling.prompt_logprobs is not None:
+            handoff = None
         return DecodeCall(
             request_id=choice.fleet_id,
             attempt=choice.attempt,
             choice=choice.index,
             generation=self.generation,
             emitted=tuple(choice.emitted),
-            handoff=self.handoff_for(worker),
-            wants_prompt=self.prompt_logprobs is None and choice is self.first,
+            handoff=handoff,
+            wants_prompt=wants_prompt,
+            itl_target_s=self.itl_target_s,
         )
 
     def prefilled(self, worker: Worker, answer: Prefilled) -> None:
@@ -119,11 +151,38 @@ class Life:
             self.take(choice, (first.token,))
             choice.finish_reason = first.finish_reason
 
+    def placed(self, placement: Placement) -> None:
+        """Notes where it goes."""
+        self.watch.turn()
+        if self.placement is None:
+            self.predicted_ttft_s = placement.predicted_ttft_s
+        self.placement = placement
+        self.leader.claimed = placement.decode
+
+    def moved(self, choice: Choice, worker: Worker, told: HandedOff) -> None:
+        """A choice is to go on elsewhere, from what `worker` told. InternalError where that is
+        not what it streamed."""
+        if told.emitted != tuple(token.token_id for token in choice.emitted):
+            raise errors.InternalError(
+                f"worker {worker.worker_id} handed over other tokens than it streamed"
+            )
+        choice.handoff, choice.needs_kv = told.handoff, True
+        self.leases.add(told.handoff.lease)
+        choice.attempt += 1
+        choice.migrations += 1
+        if told.draining:
+            self.failed.add((worker.worker_id, worker.incarnation))
+
     def take(self, choice: Choice, tokens: Sequence[SampledToken]) -> None:
         """Counts tokens that came from a worker. InternalError where they are too many."""
         choice.take(tokens)
-        self.watch.tokens(len(choice.emitted))
+        self.watch.tokens(choice.index, len(tokens))
         self.begun.set()
+
+    def admitted(self) -> Admitted:
+        """The word that it was let in."""
+        seed = self.generation.sampling.seed
+        return Admitted(self.request_id, seed, self.predicted_ttft_s)
 
     def show_prompt(self) -> PromptShown | None:
         """The prompt, the first time that it is asked for, if the client wants it.
@@ -146,15 +205,7 @@ class Life:
     def completed(self) -> Completed:
         """The report at the end."""
         prompt_tokens = len(self.generation.prompt_ids)
-        prefiller = self.prefiller or self.first.decoder
         choices = tuple(choice.completed() for choice in self.choices)
-        timings = self.watch.timings(
-            handed_off=self.handoff is not None,
-            prefill_worker=prefiller.worker_id if prefiller else None,
-            decode_worker=choices[0].decode_worker,
-            prefill_attempts=self.prefill_attempts,
-            decode_attempts=max(choice.decode_attempts for choice in self.choices),
-        )
         return Completed(
             choices=choices,
             usage=TokenUsage(
@@ -162,9 +213,23 @@ class Life:
                 completion_tokens=sum(choice.completion_tokens for choice in choices),
                 cached_tokens=min(self.cached_tokens or 0, prompt_tokens),
             ),
-            timings=timings,
+            timings=self.timings(),
             request_id=self.request_id,
             seed=self.generation.sampling.seed,
+        )
+
+    def timings(self) -> Timings:
+        """How long it took up to now, and where."""
+        prefiller, decoder = self.prefiller or self.leader.decoder, self.choices[0].decoder
+        return self.watch.timings(
+            handed_off=self.handoff is not None,
+            prefill_worker=prefiller.worker_id if prefiller else None,
+            decode_worker=decoder.worker_id if decoder else None,
+            prefill_attempts=self.prefill_attempts,
+            decode_attempts=max(choice.decode_attempts for choice in self.choices),
+            predicted_ttft=self.predicted_ttft_s,
+            predicted_itl=self.placement.predicted_itl_s if self.placement else 0.0,
+            migrations=sum(choice.migrations for choice in self.choices),
         )
 
 

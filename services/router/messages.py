@@ -4,6 +4,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from baton.v1 import inference_pb2, sampling_pb2, worker_pb2
 from services.router.events import (
+    Admitted,
     Completed,
     CompletedChoice,
     Delta,
@@ -14,6 +15,7 @@ from services.router.events import (
     Timings,
 )
 from services.router.intake import ServedModel
+from services.router.request import ResumeFrom
 from services.router.validation import (
     ChatPrompt,
     Generation,
@@ -24,6 +26,11 @@ from services.router.validation import (
     TokenPrompt,
 )
 
+_BATCH = {
+    inference_pb2.REQUEST_CLASS_UNSPECIFIED: False,
+    inference_pb2.REQUEST_CLASS_INTERACTIVE: False,
+    inference_pb2.REQUEST_CLASS_BATCH: True,
+}
 _REASON_TO_WIRE = {
     FinishReason.STOP: sampling_pb2.FINISH_REASON_STOP,
     FinishReason.LENGTH: sampling_pb2.FINISH_REASON_LENGTH,
@@ -43,12 +50,30 @@ def request_fields(message: inference_pb2.GenerateRequest) -> RequestFields:
         echo=message.echo,
         bad_words=tuple(message.bad_words),
         best_of=message.best_of,
+        batch=_BATCH.get(message.request_class),
+        ttft_target_s=seconds(message.ttft_target) if message.HasField("ttft_target") else None,
+        itl_target_s=seconds(message.itl_target) if message.HasField("itl_target") else None,
+        priority=message.priority,
+        tenant=message.tenant,
+        resume_from=_resume_from(message),
     )
+
+
+def _resume_from(message: inference_pb2.GenerateRequest) -> ResumeFrom | None:
+    if not message.HasField("resume_from"):
+        return None
+    resume = message.resume_from
+    return ResumeFrom(resume.seed, tuple(tuple(one.ids) for one in resume.emitted))
 
 
 def response(event: Event) -> inference_pb2.GenerateResponse:
     """An event for the client."""
     match event:
+        case Admitted(request_id, seed, predicted_ttft_s):
+            accepted = inference_pb2.GenerateAccepted(
+                request_id=request_id, seed=seed, predicted_ttft=duration(predicted_ttft_s)
+            )
+            return inference_pb2.GenerateResponse(accepted=accepted)
         case Delta(text, tokens, choice):
             delta = inference_pb2.GenerateDelta(
                 text=text, tokens=map(sampled_token_message, tokens), choice=choice
@@ -191,6 +216,9 @@ def _timings(timings: Timings) -> inference_pb2.Timings:
         decode_worker=timings.decode_worker or "",
         prefill_attempts=timings.prefill_attempts,
         decode_attempts=timings.decode_attempts,
+        predicted_ttft=duration(timings.predicted_ttft),
+        predicted_itl=duration(timings.predicted_itl),
+        migrations=timings.migrations,
     )
 
 
@@ -201,9 +229,14 @@ def duration(seconds: float) -> Duration:
     return message
 
 
+def seconds(message: Duration) -> float:
+    """The inverse of `duration`; a message may say any number of seconds and nanoseconds."""
+    return message.seconds + message.nanos / 1e9
+
+
 def model_response(model: ServedModel) -> inference_pb2.GetModelResponse:
     """The model as clients are told of it."""
-    defaults = model.default_sampling
+    defaults, targets = model.default_sampling, model.targets
     limits = worker_pb2.ModelLimits(
         name=model.limits.name,
         vocab_size=model.limits.vocab_size,
@@ -221,4 +254,10 @@ def model_response(model: ServedModel) -> inference_pb2.GetModelResponse:
             min_p=defaults.min_p,
             repetition_penalty=defaults.repetition_penalty,
         ),
+        interactive_targets=_targets(targets.interactive_ttft_s, targets.interactive_itl_s),
+        batch_targets=_targets(targets.batch_ttft_s, targets.batch_itl_s),
     )
+
+
+def _targets(ttft_s: float, itl_s: float) -> inference_pb2.Targets:
+    return inference_pb2.Targets(ttft=duration(ttft_s), itl=duration(itl_s))

@@ -30,6 +30,7 @@ class Output:
         self._ending = ending
         self._tokens = 0
         self._held = ""
+        self._finished = False
 
     @property
     def stop_string(self) -> str | None:
@@ -41,9 +42,10 @@ class Output:
         return "".join([self._text_of(token) for token in tokens])
 
     def finish(self) -> str:
-        """The rest of the text, once no token will come."""
-        if self.stop_string is not None:
+        """The rest of the text, once no token will come; nothing the second time."""
+        if self.stop_string is not None or self._finished:
             return ""
+        self._finished = True
         return self._search(self._detokenizer.finish()) + self._matcher.finish()
 
     def _text_of(self, token: SampledToken) -> str:

@@ -11,16 +11,37 @@ from dataclasses import dataclass
 from baton import errors
 
 _RETRY_AFTER_S = 1.0
+_TARGET_REASONS = ("TARGET_OUT_OF_REACH", "TARGET_MISSED")
 
 
 @dataclass(slots=True)
 class Counters:
-    """What happened since the start."""
+    """What happened since the start.
+
+    Each request that ended is one of `completed`, `cancelled`, `refused` and `failed`.
+    """
 
     completed: int = 0
     cancelled: int = 0
     failed: int = 0
+    refused: int = 0
+    """Their targets could not be held."""
     retried_legs: int = 0
+    """Calls that were made again after a worker failed or refused."""
+    resumed: int = 0
+    """Sequences that went on, after a decode worker failed, from KV that was there still."""
+    recomputed: int = 0
+    """Sequences that went on, after a decode worker failed, with their KV computed again."""
+    migrated: int = 0
+    """Times that a sequence moved with its KV."""
+    degraded: int = 0
+    """Requests placed while the workers of one role were gone."""
+    local: int = 0
+    """Requests whose prompt a decode worker computed because that was cheaper."""
+    ttft_held: int = 0
+    """Completed requests whose first token came within its target."""
+    itl_held: int = 0
+    """Completed requests whose mean inter-token latency was within its target."""
 
 
 class Register:
@@ -54,6 +75,12 @@ class Register:
                 self._leave()
         except (asyncio.CancelledError, GeneratorExit):
             self.counters.cancelled += 1
+            raise
+        except errors.Exhausted as error:
+            if error.reason in _TARGET_REASONS:
+                self.counters.refused += 1
+            else:
+                self.counters.failed += 1
             raise
         except BaseException:
             self.counters.failed += 1

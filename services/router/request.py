@@ -6,6 +6,7 @@ Knows no protobuf types and no rules; the rules are `services.router.validation`
 from dataclasses import dataclass, field
 
 from baton import naming
+from baton.policy.score import Urgency
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,25 @@ class SamplingFields:
 
 
 @dataclass(frozen=True, slots=True)
+class ResumeFrom:
+    """Where a stream that was cut off goes on."""
+
+    seed: int
+    emitted: tuple[tuple[int, ...], ...]
+    """Ids of the tokens that the client has, of each choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassTargets:
+    """Latencies, in seconds, that requests get that ask for none."""
+
+    interactive_ttft_s: float = 2.0
+    interactive_itl_s: float = 0.2
+    batch_ttft_s: float = 60.0
+    batch_itl_s: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
 class RequestFields:
     """A request as it came. Empty strings and None: absent."""
 
@@ -82,6 +102,13 @@ class RequestFields:
     echo: bool = False
     bad_words: tuple[str, ...] = ()
     best_of: int = 0
+    batch: bool | None = False
+    """Whether it is of the batch class; None: it names a class that there is not."""
+    ttft_target_s: float | None = None
+    itl_target_s: float | None = None
+    priority: int = 0
+    tenant: str = ""
+    resume_from: ResumeFrom | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +148,9 @@ class CheckedRequest:
     choices: int
     echo: bool
     bad_words: tuple[str, ...]
+    urgency: Urgency
+    emitted: tuple[tuple[int, ...], ...]
+    """Ids of the tokens that the client has, of each choice. Empty: the stream is a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +164,16 @@ class Generation:
     stop: tuple[str, ...]
     choices: int = 1
     echo: bool = False
+    urgency: Urgency = field(default_factory=Urgency)
+    emitted: tuple[tuple[int, ...], ...] = ()
+    """Ids of the tokens that the client has, of each choice. Empty: the stream is a new one."""
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the client has tokens already."""
+        return any(self.emitted)
+
+    @property
+    def salt(self) -> bytes:
+        """Of the names of all KV that is computed for it."""
+        return naming.tenant_salt(self.urgency.tenant)

@@ -19,10 +19,6 @@ class RetryLimits:
 
     prefill_attempts: int = 4
     decode_attempts: int = 6
-    ratio: float = 0.2
-    """Retries before the first token for each request, in the long run."""
-    reserve: float = 100.0
-    """Retries that can be saved; they are there from the start."""
     base_s: float = 0.05
     """Longest pause after the first failure; doubles with every further one."""
     cap_s: float = 1.0
@@ -32,27 +28,11 @@ class RetryLimits:
 
 
 class Retries:
-    """Pauses between one request's attempts, and a budget that all requests share.
-
-    The budget keeps retries a fraction of requests, so that they cannot multiply an overload.
-    Not thread-safe.
-    """
+    """Limits of one request's attempts, and the pauses between them."""
 
     def __init__(self, limits: RetryLimits, pause: Pause = asyncio.sleep) -> None:
         self.limits = limits
         self._pause = pause
-        self._saved = limits.reserve
-
-    def earn(self) -> None:
-        """Counts a request."""
-        self._saved = min(self.limits.reserve, self._saved + self.limits.ratio)
-
-    def spend(self) -> bool:
-        """Takes one retry from the budget, if there is one."""
-        if self._saved < 1:
-            return False
-        self._saved -= 1
-        return True
 
     async def pause(self, failures: int) -> None:
         """Waits a random time after the `failures`-th failure, counted from 1."""

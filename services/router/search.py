@@ -1,7 +1,7 @@
 """One search for workers: a request's way from the queue to its claims.
 
-    plan       which workers could hold the request (`baton.policy.placement`)
-    join       the fleet's queue, over all routers
+    plan       which workers could hold the request, and who does what (`planning`)
+    join       the fleet's queue, over all routers; or be refused, once (`admission`)
     turn       Redis gives it when the fleet has room and nobody is due earlier
     claim      all the room that is needed, at once, by compare-and-set
 
@@ -11,23 +11,31 @@ calls to workers.
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Set
 from dataclasses import dataclass, replace
 
 from baton.errors import BatonError, Exhausted, Unavailable
 from baton.naming import Incarnation, WorkerId, new_id
-from baton.policy.fleet import Demand, Role, Worker
-from baton.policy.placement import Plan, pick_now, plans
-from services.common.fleet.store import FleetStore, TicketId
+from baton.policy.admission import Outlook
+from baton.policy.fleet import Demand, Role, Task, Worker
+from baton.policy.placement import Candidate, Plan, Usable, pick_now
+from baton.policy.score import Order
+from services.common.fleet.store import FleetStore, Need, Place, TicketId
+from services.router.admission import Admission, prompt_time_s
 from services.router.claims import Claims, Held
 from services.router.fleet import Clock, FleetView
+from services.router.means import Means
+from services.router.planning import Kind, Options, Planner
 from services.router.settled import settled
-from services.router.turns import RETRY_AFTER_S, Room, Turns
+from services.router.turns import RETRY_AFTER_S, Room, Terms, Turns
 
 RECHECK_S = 0.25
 """How often a waiting request looks whether the fleet has changed."""
+RECHECK_WAITING_S = 0.001
+"""What each waiting request adds to that: looking costs by request."""
 HOLD_S = 0.05
-"""How long a turn that found no room is kept before it is given back."""
+"""How long a turn that found no room is kept before it is given back; doubles every time."""
 DIRECT_S = 0.02
 """How often the first in line looks for room while Redis is away."""
 EXCLUDE_S = 1.0
@@ -35,8 +43,6 @@ EXCLUDE_S = 1.0
 
 Excluded = Set[tuple[WorkerId, Incarnation]]
 """Workers that failed this request."""
-Ways = tuple[tuple[Role, ...], ...]
-"""Sets of roles, each of which would do, the best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +51,18 @@ class Desk:
 
     store: FleetStore
     view: FleetView
+    planner: Planner
+    means: Means
     turns: Turns
     claims: Claims
     clock: Clock
     patience_s: float
     """How long a search waits for a worker to appear."""
+
+    def outlook(self, plan: Plan) -> Outlook:
+        """The fleet as a request meets it that goes by `plan`."""
+        stay_s = self.means.stay_s(self.view.decode_step_s)
+        return self.view.roster.outlook(plan[0].role, plan[-1].role, stay_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +70,36 @@ class Wish:
     """What is looked for."""
 
     demand: Demand
-    ways: Ways
-    score_s: float
-    limit: int | None
-    """The queue takes the request only while fewer wait. None: always."""
+    kind: Kind
+    order: Order
+    terms: Terms
     exclude: Excluded
+    admission: Admission | None = None
+    """On what condition it comes into the queue. None: on none."""
+    strict_s: float = math.inf
+    """How long it insists on its inter-token latency; any worker is better than none after."""
     fingerprint: str | None = None
     """KV layout to prefer; another one comes only where no worker has it."""
     near: WorkerId | None = None
     """Worker to prefer among those with room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Claimed workers, and what was expected."""
+
+    tasks: tuple[Task, ...]
+    """What each is to do; the first computes the prompt, the last goes on."""
+    candidates: tuple[Candidate, ...]
+    """As they were before the claim."""
+    local: bool
+    degraded: bool
+    first_token_s: float
+    """Predicted time from the beginning of the search to the first token."""
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        return tuple(one.worker for one in self.candidates)
 
 
 class Search:
@@ -75,84 +109,107 @@ class Search:
         self._desk = desk
         self._wish = wish
         self._ticket_id = TicketId(new_id("ticket"))
-        self._exclude_until = desk.clock() + EXCLUDE_S
+        self._begin = desk.clock()
         self._hopeless_since: float | None = None
+        self._start_s: float | None = None
+        """Predicted at its entry into the queue, where it had to wait there."""
+        self._misses = 0
         self._held: tuple[Held, ...] = ()
+        self._found: Found | None = None
 
-    async def run(self) -> tuple[Worker, ...]:
-        """Workers with room claimed on each, in the order of the roles of one of the ways.
+    async def run(self) -> Found:
+        """Workers with room claimed on each.
 
-        Raises Exhausted when too many wait or no worker is large enough, and Unavailable when
-        no worker appears in time.
+        Raises Exhausted when too many wait, no worker is large enough or the target can't be
+        held, and Unavailable when no worker appears in time.
         """
-        self._desk.turns.add(self._ticket_id, self._wish.score_s, self._wish.limit)
+        self._desk.turns.add(self._ticket_id, self._wish.order, self._wish.terms)
         try:
-            while not self._held:
+            while self._found is None:
                 await self._step()
         except BaseException:
             await settled(self._give_up())
             raise
         self._desk.turns.remove(self._ticket_id)
-        return tuple(held.worker for held in self._held)
+        return self._found
 
     async def _step(self) -> None:
-        possible = self._plans()
-        if not possible:
+        options = self._options()
+        if not options.plans:
             await self._wait_for_fleet()
             return
         self._hopeless_since = None
         if not self._desk.store.available:
-            await self._place_directly(possible)
+            await self._place_directly(options)
             return
         with contextlib.suppress(Unavailable):  # the next step goes directly
-            await self._wait_and_claim(possible[0])
+            await self._wait_and_claim(options.plans[0])
 
     async def _wait_and_claim(self, plan: Plan) -> None:
         """Returns early when there may be another plan by now."""
-        turns, view = self._desk.turns, self._desk.view
-        revision = view.revision
-        await turns.join(self._ticket_id, _room(plan))
-        while not await turns.turn(self._ticket_id, RECHECK_S):
-            queued = turns.is_queued(self._ticket_id) and self._desk.store.available
-            if revision != view.revision or not queued:
-                return
+        turns = self._desk.turns
+        await self._join(plan)
+        if not await turns.turn(self._ticket_id, RECHECK_S + RECHECK_WAITING_S * len(turns)):
+            return
         if await self._claim():
             return
-        await view.refresh()
+        await self._desk.view.refresh()
         if not await self._claim():
-            await asyncio.sleep(HOLD_S)
+            await asyncio.sleep(min(RECHECK_S, HOLD_S * 2.0**self._misses))
+            self._misses += 1
+
+    async def _join(self, plan: Plan) -> None:
+        admission = self._wish.admission if self._desk.view.settled else None
+        outlook = self._desk.outlook(plan)
+        own_s = prompt_time_s(plan[0].task, plan[0].best, self._wish.demand)
+        allowance = admission.allowance(outlook, own_s) if admission else None
+        answer = await self._desk.turns.join(self._ticket_id, _room(plan), allowance)
+        if answer is None:
+            return
+        if answer.place is Place.REFUSED and admission:
+            raise admission.refusal(outlook, own_s, answer.ahead_s, answer.ahead)
+        if answer.place is Place.WAITING and self._start_s is None:
+            waited_s = self._desk.clock() - self._begin
+            self._start_s = waited_s + outlook.start_s(answer.ahead_s, answer.ahead)
 
     async def _claim(self) -> bool:
-        possible = self._plans()
-        return bool(possible) and await settled(self._claim_one_of(possible))
+        options = self._options()
+        return bool(options.plans) and await settled(self._claim_one_of(options))
 
-    async def _claim_one_of(self, possible: tuple[Plan, ...]) -> bool:
-        workers = await self._desk.store.claim(
-            self._wish.demand.claim, possible, self._desk.claims.lease_s, self._ticket_id
+    async def _claim_one_of(self, options: Options) -> bool:
+        picked = await self._desk.store.claim(
+            self._wish.demand.claim, options.plans, self._desk.claims.lease_s, self._ticket_id
         )
-        if workers is None:
+        if picked is None:
             return False
-        self._take(workers, recorded=True)
+        self._take(options, picked, recorded=True)
         return True
 
-    async def _place_directly(self, possible: tuple[Plan, ...]) -> None:
+    async def _place_directly(self, options: Options) -> None:
         """Without Redis: in the order of this router's tickets, by what it knows of the room."""
         if not self._desk.turns.is_first(self._ticket_id):
             await self._desk.turns.news(self._ticket_id, RECHECK_S)
             return
-        for plan in possible:
-            if workers := pick_now(plan):
-                self._take(workers, recorded=False)
+        for plan in options.plans:
+            if picked := pick_now(plan):
+                self._take(options, picked, recorded=False)
                 return
         await asyncio.sleep(DIRECT_S)
 
-    def _take(self, workers: tuple[Worker, ...], *, recorded: bool) -> None:
+    def _take(self, options: Options, picked: tuple[Candidate, ...], *, recorded: bool) -> None:
         demand = self._wish.demand
+        tasks = tuple(choice.task for choice in options.plans[0])
         self._held = tuple(
-            Held(worker, demand.claim, demand.cost(worker.role), recorded) for worker in workers
+            Held(one.worker, demand.claim, demand.cost(task), recorded, one.prompt_s)
+            for task, one in zip(tasks, picked, strict=True)
         )
         for held in self._held:
             self._desk.claims.add(held)
+        start_s = self._start_s
+        if start_s is None:
+            start_s = self._desk.clock() - self._begin + picked[0].worker.prompt_start_s
+        first_token_s = start_s + prompt_time_s(tasks[0], picked[0], demand)
+        self._found = Found(tasks, picked, options.local, options.degraded, first_token_s)
 
     async def _give_up(self) -> None:
         queued = self._desk.turns.remove(self._ticket_id)
@@ -163,26 +220,22 @@ class Search:
             with contextlib.suppress(BatonError):  # a turn that nobody takes is given back
                 await self._desk.store.leave([self._ticket_id])
 
-    def _plans(self) -> tuple[Plan, ...]:
-        """Plans that would work on an idle fleet; whether there is room now shows later."""
-        workers = self._desk.view.candidates
-        if self._desk.clock() < self._exclude_until:
-            exclude = self._wish.exclude
-            workers = tuple(
-                worker
-                for worker in workers
-                if (worker.worker_id, worker.incarnation) not in exclude
-            )
-        preferred = tuple(
-            worker for worker in workers if worker.layout_fingerprint == self._wish.fingerprint
-        )
-        return self._first_plans(preferred) or self._first_plans(workers)
+    def _options(self) -> Options:
+        """What would work on an idle fleet; whether there is room now shows later."""
+        return self._options_of(self._usable())
 
-    def _first_plans(self, workers: tuple[Worker, ...]) -> tuple[Plan, ...]:
-        for roles in self._wish.ways:
-            if found := plans(self._wish.demand, roles, workers):
-                return tuple(_nearest_first(plan, self._wish.near) for plan in found)
-        return ()
+    def _options_of(self, usable: Usable) -> Options:
+        wish = self._wish
+        demand = wish.demand
+        if self._desk.clock() - self._begin > wish.strict_s:
+            demand = replace(demand, itl_target_s=None)
+        return self._desk.planner.options(demand, wish.kind, usable, wish.fingerprint, wish.near)
+
+    def _usable(self) -> Usable:
+        usable, exclude = self._desk.view.usable, self._wish.exclude
+        if not exclude or self._desk.clock() - self._begin >= EXCLUDE_S:
+            return usable
+        return lambda one: usable(one) and (one.worker_id, one.incarnation) not in exclude
 
     async def _wait_for_fleet(self) -> None:
         """Out of the queue, where the request would only hold up others."""
@@ -191,38 +244,24 @@ class Search:
         if self._hopeless_since is None:
             self._hopeless_since = now
         if now - self._hopeless_since >= self._desk.patience_s:
-            names = " and ".join(role.value for role in self._wish.ways[-1])
             raise Unavailable(
-                f"no {names} worker is there", reason="NO_WORKER", retry_after=RETRY_AFTER_S
+                "no worker is there that can take it", reason="NO_WORKER", retry_after=RETRY_AFTER_S
             )
         with contextlib.suppress(Unavailable):
             await self._desk.turns.leave(self._ticket_id)
         await self._desk.view.change(RECHECK_S)
 
     def _refuse_if_too_large(self) -> None:
-        snapshot = self._desk.view.snapshot
-        workers = tuple(worker for worker in self._desk.view.workers if not worker.draining)
-        roles = {worker.role for worker in workers}
-        complete = any(roles.issuperset(way) for way in self._wish.ways)
-        if snapshot and snapshot.settled and complete and not self._first_plans(workers):
+        view = self._desk.view
+        someone = view.roster.has(Role.DECODE) or view.roster.has(Role.PREFILL)
+        if view.settled and someone and not self._options_of(lambda _: True).plans:
             demand = self._wish.demand
-            tokens = demand.prompt_tokens + demand.max_tokens
             raise Exhausted(
-                f"no worker is large enough for {tokens} tokens", reason="NO_WORKER_FITS"
+                f"no worker is large enough for {demand.life_tokens} tokens",
+                reason="NO_WORKER_FITS",
             )
 
 
-def _nearest_first(plan: Plan, near: WorkerId | None) -> Plan:
-    if near is None:
-        return plan
-    return tuple(
-        replace(
-            choice, workers=tuple(sorted(choice.workers, key=lambda one: one.worker_id != near))
-        )
-        for choice in plan
-    )
-
-
 def _room(plan: Plan) -> Room:
-    tokens = {choice.role: choice.cost.kv_tokens for choice in plan}
-    return Room(tokens.get(Role.PREFILL), tokens.get(Role.DECODE))
+    needs = {choice.role: Need(choice.cost.kv_tokens, choice.best.prompt_s) for choice in plan}
+    return Room(needs.get(Role.PREFILL), needs.get(Role.DECODE))

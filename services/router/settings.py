@@ -1,6 +1,10 @@
 """Settings of the router process."""
 
-from pydantic import Field
+import math
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator
 
 from services.common.settings import FleetSettings
 
@@ -14,7 +18,33 @@ class RouterSettings(FleetSettings):
     model_name: str = Field(
         "", description="name under which the model is served; empty: as workers report it"
     )
-    aggregated: bool = Field(False, description="send every prompt straight to decode workers")
+    disaggregation: Literal["auto", "always", "never"] = Field(
+        "auto",
+        description="who computes prompts; always: prefill workers; never: decode workers; auto: "
+        "prefill workers, or the decode worker where that is no slower and its batch allows it",
+    )
+
+    ttft_interactive_s: float = Field(
+        2.0, gt=0, description="time to first token of interactive requests that give no target"
+    )
+    itl_interactive_s: float = Field(
+        0.2, gt=0, description="inter-token latency of interactive requests that give no target"
+    )
+    ttft_batch_s: float = Field(
+        60.0, gt=0, description="time to first token of batch requests that give no target"
+    )
+    itl_batch_s: float = Field(
+        2.0, gt=0, description="inter-token latency of batch requests that give no target"
+    )
+    ttft_slack_s: float = Field(
+        0.5,
+        ge=0,
+        description="by how much a predicted time to first token may miss its target before the "
+        "request is refused",
+    )
+    tenant_weights: str = Field(
+        "", description="tenants' parts of the fleet, as in a=2,b=0.5; 1 where none is given"
+    )
 
     default_max_tokens: int = Field(256, ge=1, description="max_tokens of requests that set none")
     max_running: int = Field(
@@ -23,7 +53,9 @@ class RouterSettings(FleetSettings):
     max_waiting: int = Field(512, ge=1, description="requests that may wait for a turn, fleet-wide")
 
     lease_ttl_s: float = Field(
-        6.0, gt=0, description="how long a handoff's blobs are held after their router's last word"
+        6.0,
+        gt=0,
+        description="how long claims, and handoffs' blobs, are held after their router's last word",
     )
     prefill_timeout_s: float = Field(
         300.0, gt=0, description="longest time that computing a prompt may take"
@@ -42,9 +74,39 @@ class RouterSettings(FleetSettings):
         0.2, ge=0, description="retries before the first token for each request, in the long run"
     )
 
+    record: Path | None = Field(
+        None,
+        description="file to append a line of JSON to for each request: what it was, what "
+        "was decided, predicted and measured; no tokens and no text. The simulator replays it",
+    )
     redis_wait_s: float = Field(
         5.0, ge=0, description="longest time to wait for Redis before serving without it"
     )
     grace_s: float = Field(
         600.0, ge=0, description="longest time to finish running requests after SIGTERM"
     )
+
+    @field_validator("tenant_weights")
+    @classmethod
+    def _weights_are_numbers(cls, value: str) -> str:
+        _weights(value)
+        return value
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """`tenant_weights` by tenant."""
+        return _weights(self.tenant_weights)
+
+
+def _weights(text: str) -> dict[str, float]:
+    """Raises ValueError where a part is not a name, an equals sign and a number above 0."""
+    weights: dict[str, float] = {}
+    for part in filter(None, text.split(",")):
+        tenant, _, number = part.partition("=")
+        try:
+            weights[tenant.strip()] = weight = float(number)
+        except ValueError:
+            raise ValueError(f"{part!r} is not of the form tenant=weight") from None
+        if not (tenant.strip() and 0 < weight < math.inf):
+            raise ValueError(f"{part!r} must give a tenant a weight above 0")
+    return weights

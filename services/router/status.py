@@ -6,11 +6,12 @@ that does not answer is in the report too, with the reason; nothing waits for it
 
 import asyncio
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import grpc
 import psutil
+from google.protobuf.duration_pb2 import Duration
 
 from baton import errors
 from baton.policy.fleet import Worker
@@ -40,13 +41,16 @@ class FleetStatus:
         dispatcher: Dispatcher,
         register: Register,
         leases: LeaseKeeper,
+        indexed_blobs: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`indexed_blobs` tells how many names the cache index knows."""
         self._router_id = router_id
         self._channels = channels
         self._fleet = fleet
         self._dispatcher = dispatcher
         self._register = register
         self._leases = leases
+        self._indexed_blobs = indexed_blobs
         self._process = psutil.Process()
 
     async def ask(self, check_integrity: bool) -> inference_pb2.GetFleetResponse:
@@ -96,11 +100,15 @@ class FleetStatus:
         available, snapshot = self._fleet.redis_available, self._fleet.snapshot
         if snapshot is None:
             return inference_pb2.QueueStatus(redis_available=available)
+        queued_work = Duration()
+        queued_work.FromMicroseconds(round(max(0.0, snapshot.queued_s) * 1e6))
         return inference_pb2.QueueStatus(
             waiting=snapshot.waiting,
             turns=snapshot.turns,
             claims=snapshot.claims,
             redis_available=available,
+            queued_work=queued_work,
+            degraded=self._fleet.degraded,
         )
 
     def _router(self) -> inference_pb2.RouterStatus:
@@ -115,6 +123,15 @@ class FleetStatus:
             failed_requests=counters.failed,
             retried_legs=counters.retried_legs,
             resident_bytes=self._process.memory_info().rss,
+            refused_requests=counters.refused,
+            resumed_sequences=counters.resumed,
+            recomputed_sequences=counters.recomputed,
+            migrated_sequences=counters.migrated,
+            degraded_requests=counters.degraded,
+            local_prompts=counters.local,
+            ttft_held=counters.ttft_held,
+            itl_held=counters.itl_held,
+            indexed_blobs=self._indexed_blobs(),
         )
 
 

@@ -6,10 +6,20 @@ Knows tickets, not requests: what a turn is used for is the dispatcher's matter.
 import asyncio
 import contextlib
 import heapq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from baton.errors import BatonError, Exhausted, InternalError
-from services.common.fleet.store import FleetStore, Place, RouterId, Ticket, TicketId
+from baton.policy.admission import Allowance
+from baton.policy.score import Order
+from services.common.fleet.store import (
+    Enqueued,
+    FleetStore,
+    Need,
+    Place,
+    RouterId,
+    Ticket,
+    TicketId,
+)
 from services.router.fleet import Clock
 from services.router.settled import settled
 
@@ -19,23 +29,54 @@ RETRY_AFTER_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """KV tokens needed on a worker of each role; None: no worker of that role."""
+    """What is needed on a worker of each role; None: no worker of that role."""
 
-    prefill_tokens: int | None
-    decode_tokens: int | None
+    prefill: Need | None
+    decode: Need | None
+
+    def is_like(self, other: "Room") -> bool:
+        """Whether both ask for the same room. Predicted times differ a little every time."""
+        return _tokens(self) == _tokens(other)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On what terms a ticket comes into the queue, the first time."""
+
+    limit: int | None = None
+    """It is taken only while fewer wait. None: always."""
+    earn: float = 0.0
+    """Fraction of a retry that it adds to the fleet's budget."""
 
 
 @dataclass(slots=True)
 class _Waiter:
-    due: float
-    """On the router's clock."""
-    limit: int | None
+    order: Order
+    since: float
+    """When `order` held, on the router's clock."""
+    terms: Terms
     room: Room | None = None
-    """What it is queued for in Redis, as far as is known here. None: not queued."""
+    """What it may be queued for in Redis. None: it is not queued."""
+    queued: bool = False
+    """Whether Redis has it, as far as is known here."""
     registration: int | None = None
     """Of this router, when the ticket was queued."""
     turn: bool = False
     news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def due(self) -> float:
+        """On the router's clock."""
+        return self.since + self.order.due_s
+
+    def order_at(self, now: float) -> Order:
+        """The order as it is now."""
+        passed, late_s = now - self.since, self.order.late_s
+        return replace(
+            self.order,
+            due_s=self.order.due_s - passed,
+            late_s=None if late_s is None else late_s - passed,
+        )
 
 
 class Turns:
@@ -69,9 +110,9 @@ class Turns:
     def __len__(self) -> int:
         return len(self._waiters)
 
-    def add(self, ticket_id: TicketId, score_s: float, limit: int | None) -> None:
-        """Begins a ticket, due in `score_s`, which the queue takes only below `limit`."""
-        waiter = _Waiter(self._clock() + score_s, limit)
+    def add(self, ticket_id: TicketId, order: Order, terms: Terms | None = None) -> None:
+        """Begins a ticket, whose order is as of now."""
+        waiter = _Waiter(order, self._clock(), terms or Terms())
         self._waiters[ticket_id] = waiter
         heapq.heappush(self._by_due, (waiter.due, ticket_id))
         self._someone.set()
@@ -91,14 +132,22 @@ class Turns:
 
     def is_queued(self, ticket_id: TicketId) -> bool:
         """Whether Redis has the ticket, as far as is known here."""
-        return self._waiters[ticket_id].room is not None
+        return self._waiters[ticket_id].queued
 
-    async def join(self, ticket_id: TicketId, room: Room) -> None:
-        """Queues the ticket for `room`. One that is queued for it stays; one at its turn gives
-        the turn back. Raises Exhausted when too many wait, and Unavailable."""
+    async def join(
+        self, ticket_id: TicketId, room: Room, allowance: Allowance | None = None
+    ) -> Enqueued | None:
+        """Queues the ticket for `room`. One that is queued for the like stays, and None is the
+        answer; one at its turn gives the turn back.
+
+        With `allowance`, a ticket that was never queued is not taken when more is ahead of it:
+        its place is REFUSED then. Raises Exhausted when too many wait, and Unavailable.
+        """
         waiter = self._waiters[ticket_id]
-        if waiter.room != room or waiter.turn:
-            await settled(self._enqueue(ticket_id, waiter, room))
+        stays = waiter.queued and waiter.room is not None and waiter.room.is_like(room)
+        if stays and not waiter.turn:
+            return None
+        return await settled(self._enqueue(ticket_id, waiter, room, allowance))
 
     async def turn(self, ticket_id: TicketId, timeout_s: float) -> bool:
         """Waits for the ticket's turn, at most `timeout_s` or until there is other news of it.
@@ -120,7 +169,7 @@ class Turns:
         waiter = self._waiters[ticket_id]
         if waiter.room is not None:
             await settled(self._store.leave([ticket_id]))
-            waiter.room, waiter.turn = None, False
+            waiter.room, waiter.queued, waiter.turn = None, False, False
 
     def check_integrity(self) -> None:
         """Raises InternalError when the heap has lost a ticket."""
@@ -128,41 +177,50 @@ class Turns:
         if not self._waiters.keys() <= heaped or self._someone.is_set() != bool(self._waiters):
             raise InternalError("turns: a waiting ticket is not in order")
 
-    async def _enqueue(self, ticket_id: TicketId, waiter: _Waiter, room: Room) -> None:
-        waiter.room, waiter.turn = room, False
+    async def _enqueue(
+        self, ticket_id: TicketId, waiter: _Waiter, room: Room, allowance: Allowance | None
+    ) -> Enqueued:
+        new = waiter.registration is None
+        waiter.room, waiter.queued, waiter.turn = room, False, False
         ticket = Ticket(
             ticket_id,
             self._router_id,
-            waiter.due - self._clock(),
-            room.prefill_tokens,
-            room.decode_tokens,
+            waiter.order_at(self._clock()),
+            room.prefill,
+            room.decode,
         )
-        answer = await self._store.enqueue(ticket, waiter.limit)
-        waiter.room, waiter.registration = room, answer.registration
-        self._lose_others(answer.registration)
-        if answer.place is Place.FULL:
+        terms = waiter.terms if new else Terms()
+        answer = await self._store.enqueue(
+            ticket, terms.limit, allowance if new else None, terms.earn
+        )
+        self._lose_others(answer.registration, ticket_id)
+        if answer.place in (Place.FULL, Place.REFUSED):
             waiter.room = None
+        else:
+            waiter.room, waiter.queued = room, True
+            waiter.registration = answer.registration
+        if answer.place is Place.FULL:
             raise Exhausted(
                 "too many requests wait", reason="QUEUE_FULL", retry_after=RETRY_AFTER_S
             )
-        waiter.limit = None
         if answer.place is Place.TURN:
             waiter.turn = True
             waiter.news.set()
+        return answer
 
     def _first(self) -> TicketId | None:
         while self._by_due and self._by_due[0][1] not in self._waiters:
             heapq.heappop(self._by_due)
         return self._by_due[0][1] if self._by_due else None
 
-    def _lose_others(self, registration: int) -> None:
+    def _lose_others(self, registration: int, but: TicketId | None = None) -> None:
         """Redis has lost the tickets that were queued under another registration."""
         if registration == self._registration:
             return
         self._registration = registration
-        for waiter in self._waiters.values():
-            if waiter.registration != registration:
-                waiter.room, waiter.turn = None, False
+        for ticket_id, waiter in self._waiters.items():
+            if waiter.registration != registration and ticket_id != but:
+                waiter.room, waiter.queued, waiter.turn = None, False, False
                 waiter.news.set()
 
     async def _listen(self) -> None:
@@ -192,3 +250,10 @@ class Turns:
     def _wake_all(self) -> None:
         for waiter in self._waiters.values():
             waiter.news.set()
+
+
+def _tokens(room: Room) -> tuple[int | None, int | None]:
+    return (
+        room.prefill.kv_tokens if room.prefill else None,
+        room.decode.kv_tokens if room.decode else None,
+    )

@@ -7,21 +7,23 @@ Two steps, since tokenizing comes between them:
     generation = check_prompt(checked, ids, limits)  lengths: prompt, max_tokens, min_tokens
 
 Checks come in a fixed order (request_id, model, input, sampling in the order of its fields,
-stop, n, best_of, bad_words; then the prompt's length, max_tokens, min_tokens, prompt_logprobs,
-bad_words' tokens), so that the same bad request always
-gets the same answer. Errors name the field by its path in `baton.v1.GenerateRequest`.
+stop, n, best_of, bad_words, request_class, ttft_target, itl_target, priority, tenant,
+resume_from; then the prompt's length, max_tokens, resume_from's, min_tokens, prompt_logprobs,
+bad_words' tokens), so that the same bad request always gets the same answer. Errors name the
+field by its path in `baton.v1.GenerateRequest`.
 
 Knows no protobuf types, no tokenizer and no worker: plain values in, frozen dataclasses out
-(`services.router.request`). The rules for sampling parameters are `services.router.sampling`.
+(`services.router.request`). The rules for sampling parameters are `services.router.sampling`,
+those for targets, tenants and resuming are `services.router.asked`.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from baton import naming
 from baton.errors import InvalidRequest, NotFound
 from services.common.sampling_limits import MAX_BAD_SEQUENCE_TOKENS, MAX_BAD_SEQUENCES
+from services.router.asked import NAME, check_emitted, check_resume, check_urgency
 from services.router.request import (
     ChatPrompt,
     CheckedRequest,
@@ -60,7 +62,6 @@ MAX_BAD_WORD_CHARACTERS = 128
 MAX_PROMPT_LOGPROBS = 1_000_000
 """Log probabilities of one prompt: they come in one message, of 16 MiB at most."""
 MAX_ROLE_CHARACTERS = 64
-_REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]+")
 
 
 def check_request(fields: RequestFields, limits: ModelLimits) -> CheckedRequest:
@@ -80,6 +81,11 @@ def check_request(fields: RequestFields, limits: ModelLimits) -> CheckedRequest:
     _check_strings("stop", fields.stop, MAX_STOPS, MAX_STOP_CHARACTERS)
     choices = _choices(fields)
     _check_strings("bad_words", fields.bad_words, MAX_BAD_WORDS, MAX_BAD_WORD_CHARACTERS)
+    urgency = check_urgency(fields)
+    emitted: tuple[tuple[int, ...], ...] = ()
+    if (resume := fields.resume_from) is not None:
+        emitted = check_resume(resume, fields.sampling.seed, choices, limits)
+        sampling = replace(sampling, seed=resume.seed)
     return CheckedRequest(
         request_id=request_id,
         prompt=prompt,
@@ -89,6 +95,8 @@ def check_request(fields: RequestFields, limits: ModelLimits) -> CheckedRequest:
         choices=choices,
         echo=fields.echo,
         bad_words=fields.bad_words,
+        urgency=urgency,
+        emitted=emitted,
     )
 
 
@@ -101,8 +109,8 @@ def check_prompt(
     """Checks that prompt and output fit the context, settles max_tokens, and makes bad words
     bad sequences; `bad_words` are the ways to write each as tokens.
 
-    Raises InvalidRequest naming the prompt's field, sampling.max_tokens, sampling.min_tokens,
-    sampling.prompt_logprobs or bad_words.
+    Raises InvalidRequest naming the prompt's field, sampling.max_tokens, resume_from.emitted,
+    sampling.min_tokens, sampling.prompt_logprobs or bad_words.
     """
     count, context = len(prompt_ids), limits.context_tokens
     name = prompt_field(checked.prompt)
@@ -125,6 +133,7 @@ def check_prompt(
             f"{count} tokens of prompt and {max_tokens} of output are {count + max_tokens}: "
             f"more than the context's {context} tokens; at most {room} have room",
         )
+    check_emitted(checked.emitted, max_tokens)
     if checked.sampling.min_tokens > max_tokens:
         raise InvalidRequest(
             "sampling.min_tokens",
@@ -139,6 +148,8 @@ def check_prompt(
         stop=checked.stop,
         choices=checked.choices,
         echo=checked.echo,
+        urgency=checked.urgency,
+        emitted=checked.emitted,
     )
 
 
@@ -200,7 +211,7 @@ def _request_id(request_id: str) -> naming.RequestId:
     most = naming.MAX_REQUEST_ID_CHARACTERS
     if len(request_id) > most:
         raise InvalidRequest("request_id", f"{len(request_id)} characters are more than {most}")
-    if not _REQUEST_ID.fullmatch(request_id):
+    if not NAME.fullmatch(request_id):
         raise InvalidRequest("request_id", "has characters other than A-Z a-z 0-9 . _ : -")
     return naming.RequestId(request_id)
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
 
 import torch
 
@@ -12,26 +13,32 @@ from baton.policy.fleet import Role
 from baton.v1 import worker_pb2, worker_pb2_grpc
 from engine.config import EngineConfig
 from engine.engine import Engine
-from engine.errors import EngineError
+from engine.errors import EngineError, LoopStopped
 from engine.loader import LoadError
 from services.common.fleet.registry import Registry
 from services.common.fleet.store import FleetStore
 from services.common.process import write_ready_file
 from services.common.rpc import Register, RunningServer, serve
 from services.common.transfer.client import TransferClient
+from services.worker.drain import Drain
 from services.worker.host import Host, Identity
 from services.worker.loading import LoadStopped, Progress, load_engine, loader
+from services.worker.pokes import Pokes
 from services.worker.settings import WorkerSettings
 from services.worker.status import WorkerServicer
 
 log = logging.getLogger(__name__)
 
 MakeServicer = Callable[[Host], tuple[Register, str]]
-"""Makes the role's own servicer: how to register it, and its full name."""
+"""Makes a servicer of the role: how to register it, and its full name."""
 
 LAST_WORDS_S = 1.0
 """After the engine failed: time for streams to hear of it before the process ends."""
 STOP_GRACE_S = 1.0
+POKE_PERIOD_S = 0.01
+"""Heartbeats beside the regular ones come no more often."""
+FAREWELL_S = 1.0
+"""For the heartbeat that says that the worker drains."""
 
 
 def engine_config(settings: WorkerSettings) -> EngineConfig:
@@ -43,15 +50,16 @@ def engine_config(settings: WorkerSettings) -> EngineConfig:
         max_step_tokens=settings.max_step_tokens,
         checkpoint_blocks=settings.checkpoint_blocks,
         dtype=getattr(torch, settings.dtype),
+        growth_tokens=settings.growth_tokens or None,
         threads=settings.threads,
     )
 
 
 async def run_worker(
-    settings: WorkerSettings, role: Role, make_servicer: MakeServicer, stop: asyncio.Event
+    settings: WorkerSettings, role: Role, servicers: Sequence[MakeServicer], stop: asyncio.Event
 ) -> None:
-    """Runs a worker of `role` until `stop`, then drains it. Raises OSError, with one line for
-    people, where it can't start or its engine failed."""
+    """Runs a worker of `role` with its `servicers` until `stop`, then drains it. Raises OSError,
+    with one line for people, where it can't start or its engine failed."""
     try:
         config = engine_config(settings)
         progress = Progress(settings.progress_file)
@@ -66,15 +74,26 @@ async def run_worker(
         await host.transfer.start()
     except BatonError as error:
         raise OSError(error.message) from error
-    host.port.start()
     try:
-        await _serve(settings, host, make_servicer, stop, failed)
+        if await _started(host, settings.warmup_seconds, failed):
+            await _serve(settings, host, servicers, stop, failed)
     finally:
         await host.background.settled(STOP_GRACE_S)
         await host.transfer.close()
         await host.port.stop()
     if host.failure is not None:
         raise OSError(f"the engine failed: {host.failure}") from host.failure
+
+
+async def _started(host: Host, warmup_s: float, failed: asyncio.Event) -> bool:
+    """Starts the engine; False where it failed at once, which the host is told then."""
+    try:
+        await host.start(warmup_s)
+    except LoopStopped:
+        async with asyncio.timeout(LAST_WORDS_S):
+            await failed.wait()
+        return False
+    return True
 
 
 def make_host(settings: WorkerSettings, role: Role, engine: Engine, failed: asyncio.Event) -> Host:
@@ -94,54 +113,76 @@ def make_host(settings: WorkerSettings, role: Role, engine: Engine, failed: asyn
         engine,
         transfer,
         fetch_s=settings.fetch_seconds,
+        publish_s=settings.publish_seconds,
+        lookahead_steps=settings.lookahead_steps,
         on_failure=failed.set,
         cores=settings.core_set,
     )
 
 
+async def serve_host(
+    settings: WorkerSettings, host: Host, servicers: Sequence[MakeServicer]
+) -> RunningServer:
+    """A server with the role's servicers and the worker's own, not yet told to be healthy."""
+    status = WorkerServicer(host, dtype=settings.dtype, threads=settings.threads)
+    made = [make(host) for make in servicers]
+    server = await serve(
+        settings.address,
+        [
+            *(register for register, _ in made),
+            lambda to: worker_pb2_grpc.add_WorkerServiceServicer_to_server(status, to),
+        ],
+        [
+            *(name for _, name in made),
+            worker_pb2.DESCRIPTOR.services_by_name["WorkerService"].full_name,
+        ],
+    )
+    host.address = settings.advertise or server.address
+    return server
+
+
 async def _serve(
     settings: WorkerSettings,
     host: Host,
-    make_servicer: MakeServicer,
+    servicers: Sequence[MakeServicer],
     stop: asyncio.Event,
     failed: asyncio.Event,
 ) -> None:
-    status = WorkerServicer(host, dtype=settings.dtype, threads=settings.threads)
-    register, name = make_servicer(host)
-    server = await serve(
-        settings.address,
-        [register, lambda to: worker_pb2_grpc.add_WorkerServiceServicer_to_server(status, to)],
-        [name, worker_pb2.DESCRIPTOR.services_by_name["WorkerService"].full_name],
-    )
-    host.address = settings.advertise or server.address
-    store = FleetStore(settings.redis, settings.fleet)
-    registry = Registry(store, host.describe, settings.heartbeat_seconds)
-    host.changed = registry.poke
-    await registry.start()
-    await server.set_serving(True)
-    write_ready_file(settings, host.address)
-    log.info("serving %s at %s", host.identity.model_name, host.address)
-    try:
+    async with AsyncExitStack() as stack:
+        server = await serve_host(settings, host, servicers)
+        stack.push_async_callback(_stop, server, failed)
+        store = FleetStore(settings.redis, settings.fleet)
+        stack.push_async_callback(store.close)
+        drain = Drain(host, settings.drain_seconds, failed)
+        stack.push_async_callback(drain.wait_until_read)
+        registry = Registry(store, host.describe, settings.heartbeat_seconds)
+        stack.push_async_callback(registry.close)
+        stack.callback(host.port.blobs.close)
+        pokes = Pokes(registry.poke, POKE_PERIOD_S)
+        stack.callback(pokes.close)
+        host.changed = pokes.poke
+        await registry.start()
+        await server.set_serving(True)
+        write_ready_file(settings, host.address)
+        log.info("serving %s at %s", host.identity.model_name, host.address)
         await _first(stop, failed)
         await server.set_serving(False)
         if not failed.is_set():
-            await _drain(host, settings.drain_seconds, failed)
-    finally:
-        await _shut_down(server, registry, store, LAST_WORDS_S if failed.is_set() else STOP_GRACE_S)
+            host.refuse_new()
+            await _say_draining(store, host, settings.heartbeat_seconds)
+            await drain.let_go()
 
 
-async def _drain(host: Host, grace_s: float, failed: asyncio.Event) -> None:
-    """Lets what runs finish, for at most `grace_s`; the rest is told to go elsewhere."""
-    host.refuse_new()
-    log.info("draining %d runs", host.runs.count)
-    empty = asyncio.create_task(host.runs.wait_empty())
-    failure = asyncio.create_task(failed.wait())
-    await asyncio.wait({empty, failure}, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
-    empty.cancel()
-    failure.cancel()
-    if host.runs.count:
-        log.warning("%d runs did not finish within %g s", host.runs.count, grace_s)
-        host.end_all()
+async def _stop(server: RunningServer, failed: asyncio.Event) -> None:
+    await server.stop(LAST_WORDS_S if failed.is_set() else STOP_GRACE_S)
+
+
+async def _say_draining(store: FleetStore, host: Host, period_s: float) -> None:
+    """Tells the fleet, so that what leaves is not sent back here; routers hear of it from
+    refusals where Redis is away."""
+    with suppress(BatonError, TimeoutError):
+        async with asyncio.timeout(FAREWELL_S):
+            await store.heartbeat(host.describe(), period_s)
 
 
 async def _first(*events: asyncio.Event) -> None:
@@ -151,11 +192,3 @@ async def _first(*events: asyncio.Event) -> None:
     finally:
         for wait in waits:
             wait.cancel()
-
-
-async def _shut_down(
-    server: RunningServer, registry: Registry, store: FleetStore, grace_s: float
-) -> None:
-    await registry.close()
-    await store.close()
-    await server.stop(grace_s)

@@ -1,6 +1,7 @@
 """One engine worker: what its servicers share, and what it tells the fleet.
 
-Owns the engine's port, the transfer client, the runs and the sequences. Knows no wire.
+Owns the engine's port, the transfer client, the runs, the sequences and the cost of steps.
+Knows no wire.
 """
 
 import os
@@ -8,13 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from baton.errors import InternalError, Unavailable
-from baton.naming import Incarnation, WorkerId
+from baton.naming import Incarnation, LeaseId, WorkerId
+from baton.policy.cost import PRIORS
 from baton.policy.fleet import ModelLimits, Role, Usage, Worker
 from engine.engine import Engine
 from engine.errors import IntegrityError
 from services.common.background import Background
 from services.common.transfer.client import TransferClient
+from services.worker.costs import CostModel
+from services.worker.load import LoadMeter
 from services.worker.port import EnginePort
+from services.worker.publishing import Publication
 from services.worker.runs import Runs
 from services.worker.sequences import Sequences
 
@@ -40,25 +45,70 @@ class Host:
         transfer: TransferClient,
         *,
         fetch_s: float,
+        publish_s: float,
+        lookahead_steps: float,
         on_failure: Callable[[], None],
         cores: set[int] | None = None,
     ) -> None:
+        """Needs a running loop.
+
+        `fetch_s`, `publish_s`: longest waits for KV to come and to be published.
+        `lookahead_steps`: full steps of prompt work that the worker wants to have ahead.
+        """
         self.identity = identity
         self.address = ""
         self.changed: Callable[[], None] = lambda: None
         self.transfer = transfer
-        self.port = EnginePort(engine, self._engine_failed, cores)
+        self.costs = CostModel(PRIORS.get(engine.config.device.split(":")[0], PRIORS["cpu"]))
+        self.port = EnginePort(
+            engine,
+            self._engine_failed,
+            cores,
+            on_step=self.costs.observe,
+            on_delivered=self._stepped,
+        )
         self.background = Background()
         self.runs = Runs(lambda: self.changed())
+        self.load = LoadMeter(
+            lambda: self.port.load,
+            self.runs,
+            self.costs,
+            max_sequences=engine.capacity.sequences,
+            step_tokens=engine.config.max_step_tokens,
+            lookahead_steps=lookahead_steps,
+        )
         self.sequences = Sequences(self.port, transfer, self.background, fetch_s)
         self.recomputed_handoffs = 0
+        self.local_prompts = 0
+        """Prompts that were computed for sequences that go on here."""
         self.failure: BaseException | None = None
+        self._publish_s = publish_s
         self._on_failure = on_failure
 
     @property
     def fingerprint(self) -> str:
         """Of the KV layout."""
         return self.port.layout.fingerprint
+
+    @property
+    def growth_tokens(self) -> int | None:
+        """Tokens that a sequence gets room for at first beyond its own; None: for all."""
+        return self.port.config.growth_tokens
+
+    async def start(self, warmup_s: float) -> None:
+        """Starts the engine, and measures it for at most `warmup_s`."""
+        self.port.start()
+        self.costs.learn(await self.port.warm_up(warmup_s))
+
+    def publication(self, lease_id: LeaseId) -> Publication:
+        """For the blobs of one sequence, under a lease."""
+        return Publication(
+            self.port,
+            self.transfer,
+            lease_id,
+            deadline_s=self._publish_s,
+            seconds_per_token=self.load.recompute_s(),
+        )
 
     def describe(self) -> Worker:
         """The worker as the fleet knows it."""
@@ -81,11 +131,22 @@ class Host:
             taken=self.runs.taken,
             draining=self.runs.closed,
             pid=os.getpid(),
+            cost=self.costs.cost,
+            load=self.load.load(),
+            prompt_lookahead_s=self.load.lookahead_s,
+            step_tokens=self.port.config.max_step_tokens,
+            block_tokens=self.port.layout.block_size,
+            index_group=self.port.index_group,
         )
 
     def refuse_new(self) -> None:
         """Takes nothing new from now on; what runs goes on."""
         self.runs.close(Unavailable("the worker is draining", reason="DRAINING"))
+
+    def drain(self) -> None:
+        """Takes nothing new, and lets go of the sequences that decode; prompts go on."""
+        self.refuse_new()
+        self.runs.drain_all()
 
     def end_all(self) -> None:
         """Ends what runs, so that its callers go on elsewhere."""
@@ -98,6 +159,10 @@ class Host:
         if streams > self.runs.count + len(self.background):
             raise IntegrityError(f"{streams} streams are open for {self.runs.count} runs")
         await self.port.check_integrity()
+
+    def _stepped(self) -> None:
+        if self.load.ran_low():
+            self.changed()
 
     def _engine_failed(self, error: BaseException) -> None:
         self.failure = error

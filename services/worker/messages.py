@@ -51,6 +51,18 @@ def blob_refs(blocks: Iterable[BlockRef]) -> list[kv_pb2.BlobRef]:
     ]
 
 
+def manifest(
+    layout_fingerprint: str, tokens: int, held: Iterable[BlockRef], transfer_address: str
+) -> kv_pb2.Manifest:
+    """Which blobs hold the KV of a sequence's first `tokens`, and where they are."""
+    return kv_pb2.Manifest(
+        layout_fingerprint=layout_fingerprint,
+        length_tokens=tokens,
+        blobs=blob_refs(held),
+        transfer_address=transfer_address,
+    )
+
+
 def sequence_key(request_id: str, attempt: int) -> str:
     """The engine's id for an attempt of a request."""
     return f"{request_id}#{attempt}"

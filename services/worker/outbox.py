@@ -20,13 +20,18 @@ STALL_S = 300.0
 
 ReleaseExports = Callable[[Sequence[BlockRef]], None]
 """Gives exported blocks back to the engine, without waiting."""
+OnTokens = Callable[[int], None]
+"""Told on the event loop how many tokens of a sequence came, read or not."""
+OnDelivered = Callable[[], None]
+"""Told on the event loop after each step's outputs are in their streams."""
 
 
 class SequenceStream:
     """What the engine puts out for one sequence, in order; for one reader."""
 
-    def __init__(self, stall_s: float, silent_s: Callable[[], float]) -> None:
+    def __init__(self, stall_s: float, silent_s: Callable[[], float], on_tokens: OnTokens) -> None:
         self._stall_s = stall_s
+        self._on_tokens = on_tokens
         self._silent_s = silent_s
         self._outputs: deque[SequenceOutput] = deque()
         self._failure: Exception | None = None
@@ -36,6 +41,7 @@ class SequenceStream:
         """Appends an output."""
         self._outputs.append(output)
         self._changed.set()
+        self._on_tokens(len(output.tokens))
 
     def fail(self, error: Exception) -> None:
         """Makes the next read raise `error`, even if outputs are left. The first error stays."""
@@ -67,21 +73,27 @@ class SequenceStream:
 class Outbox:
     """The open streams of all sequences, by the engine's id of each."""
 
-    def __init__(self, release: ReleaseExports, stall_s: float = STALL_S) -> None:
+    def __init__(
+        self,
+        release: ReleaseExports,
+        stall_s: float = STALL_S,
+        on_delivered: OnDelivered = lambda: None,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._release = release
         self._stall_s = stall_s
+        self._on_delivered = on_delivered
         self._streams: dict[str, SequenceStream] = {}
         self._delivered_at = self._loop.time()
 
     def __len__(self) -> int:
         return len(self._streams)
 
-    def open(self, key: str) -> SequenceStream:
+    def open(self, key: str, on_tokens: OnTokens = lambda _: None) -> SequenceStream:
         """A stream for the sequence `key`; `close` must follow."""
         if key in self._streams:
             raise InternalError(f"sequence {key} has a stream already")
-        stream = self._streams[key] = SequenceStream(self._stall_s, self._silent_s)
+        stream = self._streams[key] = SequenceStream(self._stall_s, self._silent_s, on_tokens)
         return stream
 
     def close(self, key: str) -> None:
@@ -109,3 +121,4 @@ class Outbox:
                 stream.put(output)
         if orphans:
             self._release(orphans)
+        self._on_delivered()

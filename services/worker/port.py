@@ -16,9 +16,13 @@ from baton.errors import InternalError
 from baton.naming import BlobName
 from engine.engine import Engine
 from engine.errors import LoopStopped
+from engine.kv.changes import CacheChanges
 from engine.loop import EngineLoop
+from engine.steps import EngineLoad, StepReport
 from engine.types import Admission, BlockRef, EngineStatus, Request, SequenceOutput
-from services.worker.outbox import Outbox
+from engine.warmup import warm_up
+from services.common.blob_log import BlobLog
+from services.worker.outbox import OnDelivered, Outbox
 
 log = logging.getLogger(__name__)
 
@@ -32,26 +36,51 @@ INLINE_NAMES_TOKENS = 2048
 
 OnEngineFailure = Callable[[BaseException], None]
 """Told, on the event loop, that the engine's thread ended with an error."""
+OnStep = Callable[[StepReport], None]
+"""Told of every step, on the engine's thread."""
 
 
 class EnginePort:
     """An engine on its thread, and the streams that come out of it."""
 
     def __init__(
-        self, engine: Engine, on_failure: OnEngineFailure, cores: set[int] | None = None
+        self,
+        engine: Engine,
+        on_failure: OnEngineFailure,
+        cores: set[int] | None = None,
+        *,
+        on_step: OnStep | None = None,
+        on_delivered: OnDelivered = lambda: None,
     ) -> None:
+        """`on_delivered`: told on the event loop after each step that put something out."""
         self._engine = engine
         self._event_loop = asyncio.get_running_loop()
         self._on_failure = on_failure
-        self.outbox = Outbox(self.release_exports)
-        self._thread = EngineLoop(engine, self._outputs, self._failed, cores)
+        self.outbox = Outbox(self.release_exports, on_delivered=on_delivered)
+        self.blobs = BlobLog()
+        """Full blocks of the engine's index group."""
+        self._thread = EngineLoop(
+            engine,
+            self._outputs,
+            self._failed,
+            cores,
+            on_step=on_step,
+            on_cache=self._cache_changed,
+        )
         self.layout = engine.layout
         self.limits = engine.limits
         self.capacity = engine.capacity
+        self.config = engine.config
+        self.index_group = engine.index_group
 
     def start(self) -> None:
         """Starts the thread."""
+        self.blobs.reset(self._engine.cache_names())
         self._thread.start()
+
+    async def warm_up(self, budget_s: float) -> list[StepReport]:
+        """Measures steps, before the first request; none where `budget_s` is 0."""
+        return await self._call(lambda engine: warm_up(engine, budget_s)) if budget_s > 0 else []
 
     async def stop(self) -> None:
         """Ends the thread after its current step, or leaves it to the process's end."""
@@ -74,6 +103,13 @@ class EnginePort:
         """Lets an admitted sequence run; the number of its tokens that need no computing."""
         return await self._call(lambda engine: engine.start(key, filled))
 
+    async def hand_over(self, key: str) -> bool:
+        """Lets a sequence leave with its KV: its last output says HANDOVER. False where it is
+        not here any more, or the engine isn't."""
+        with suppress(LoopStopped):
+            return await self._call(lambda engine: engine.hand_over(key))
+        return False
+
     async def cancel(self, key: str) -> None:
         """Frees what a sequence holds, in any phase; nothing when it ended, or the engine did."""
         with suppress(LoopStopped):
@@ -87,6 +123,11 @@ class EnginePort:
     def block_view(self, block: BlockRef) -> memoryview:
         """The bytes of a block that the caller holds (an export, or one to fill)."""
         return self._engine.block_view(block.group, block.block)
+
+    @property
+    def load(self) -> EngineLoad:
+        """What the engine has before it, as of its last step or call."""
+        return self._engine.current_load
 
     async def status(self) -> EngineStatus:
         """What the engine holds and has done."""
@@ -106,6 +147,10 @@ class EnginePort:
 
     def _outputs(self, outputs: list[SequenceOutput]) -> None:
         self.outbox.hand_in(outputs)
+
+    def _cache_changed(self, changes: CacheChanges) -> None:
+        with suppress(RuntimeError):  # the event loop is closed: nobody watches any more
+            self._event_loop.call_soon_threadsafe(self.blobs.change, changes.added, changes.removed)
 
     def _failed(self, error: BaseException) -> None:
         log.error("the engine failed", exc_info=error)

@@ -27,25 +27,65 @@ OnChange = Callable[[], None]
 """Told when the room taken changes."""
 OnEnd = Callable[[BatonError], None]
 """Told that a run was ended from outside."""
+OnDrain = Callable[[], None]
+"""Told that the worker drains."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptWork:
+    """A prompt to compute."""
+
+    tokens: int
+    """To be computed."""
+    context: int
+    """Before those."""
 
 
 class Run:
     """One attempt of a request on this worker, from its arrival until it holds nothing."""
 
-    def __init__(self, claim: Claim, cost: Usage, on_change: OnChange) -> None:
+    def __init__(
+        self, claim: Claim, cost: Usage, on_change: OnChange, itl_target_s: float | None = None
+    ) -> None:
         self.claim = claim
         self.cost = cost
+        """Room that it takes; grows with the sequence."""
+        self.itl_target_s = itl_target_s
         self.holds_room = False
+        self.unstarted: PromptWork | None = None
+        """What it will have to compute, from its admission until its sequence was started."""
+        self.moved = False
+        """Whether its sequence goes on elsewhere, rather than having ended here."""
         self.left = asyncio.Event()
         self._on_change = on_change
         self._error: BatonError | None = None
         self._scope: asyncio.Timeout | None = None
         self._on_end: OnEnd | None = None
+        self._on_drain: OnDrain | None = None
 
-    def admitted(self) -> None:
-        """From now on the run counts among what the worker holds."""
+    def admitted(self, work: PromptWork | None = None) -> None:
+        """From now on the run counts among what the worker holds; `work` is still to be begun."""
         self.holds_room = True
+        self.unstarted = work
         self._on_change()
+
+    def started(self) -> None:
+        """The engine has the sequence, and tells itself what is left of it."""
+        self.unstarted = None
+
+    def grow(self, kv_tokens: int) -> None:
+        """The sequence has room for `kv_tokens` from now on."""
+        self.cost = Usage(self.cost.sequences, kv_tokens)
+        self._on_change()
+
+    def when_draining(self, on_drain: OnDrain) -> None:
+        """Calls `on_drain` when the worker begins to drain, instead of what was to be called."""
+        self._on_drain = on_drain
+
+    def drain(self) -> None:
+        """Tells the run that the worker drains; one that did not ask for it just goes on."""
+        if self._on_drain is not None:
+            self._on_drain()
 
     def end(self, error: BatonError) -> None:
         """Ends the run from outside: its `interruptible` work or its stream raises `error`."""
@@ -112,6 +152,17 @@ class Runs:
         return frozenset(run.claim for run in self._running.values() if run.holds_room)
 
     @property
+    def itl_target_s(self) -> float | None:
+        """The tightest inter-token latency target of the runs that hold room, in seconds."""
+        targets = (run.itl_target_s for run in self._running.values() if run.holds_room)
+        return min((one for one in targets if one is not None), default=None)
+
+    @property
+    def unstarted_prompts(self) -> list[PromptWork]:
+        """What was admitted and not started yet."""
+        return [run.unstarted for run in self._running.values() if run.unstarted is not None]
+
+    @property
     def count(self) -> int:
         """Runs that have not left."""
         return len(self._running)
@@ -131,15 +182,25 @@ class Runs:
         for run in list(self._running.values()):
             run.end(error)
 
+    def drain_all(self) -> None:
+        """Tells every run that the worker drains."""
+        for run in list(self._running.values()):
+            run.drain()
+
     async def wait_empty(self) -> None:
         """Returns when no run is left."""
         await self._empty.wait()
 
     @asynccontextmanager
-    async def enter(self, claim: Claim, cost: Usage) -> AsyncIterator[Run]:
-        """A run for the block's duration. Raises LostRace where `claim` is not the latest
-        attempt, Unavailable where the worker is closed."""
-        run = Run(claim, cost, self._on_change)
+    async def enter(
+        self, claim: Claim, cost: Usage, itl_target_s: float | None = None
+    ) -> AsyncIterator[Run]:
+        """A run for the block's duration, with the inter-token latency that it should have.
+
+        Raises LostRace where `claim` is not the latest attempt, Unavailable where the worker is
+        closed.
+        """
+        run = Run(claim, cost, self._on_change, itl_target_s)
         try:
             await self._join(run)
             yield run
@@ -153,7 +214,7 @@ class Runs:
             self.counters.failed += 1
             raise
         else:
-            self.counters.finished += 1
+            self.counters.finished += not run.moved
         finally:
             self._leave(run)
 

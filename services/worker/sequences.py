@@ -16,9 +16,10 @@ from engine.errors import NoRoom, RequestError
 from engine.types import Admission, BlockRef, Request
 from services.common.background import Background
 from services.common.transfer.client import IncomingBlob, TransferClient
+from services.worker.growth import Growth
 from services.worker.outbox import SequenceStream
 from services.worker.port import EnginePort
-from services.worker.runs import Run
+from services.worker.runs import PromptWork, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +78,16 @@ class Sequences:
         InvalidRequest where it never can have.
         """
         key = request.request_id
-        stream = self._port.outbox.open(key)
+        growth = Growth(run, request, self._port.config.growth_tokens)
+        stream = self._port.outbox.open(key, growth.sampled)
         try:
             admission = await self._admit(request, available)
-            run.admitted()
+            cached = admission.cached_tokens
+            run.admitted(PromptWork(len(request.tokens) - cached, cached))
             fetched = await self._fetch(admission, lease_id, source_address)
             names = frozenset(block.name for block in fetched.blobs)
             cached = await self._port.start_sequence(key, names)
+            run.started()
             yield StartedSequence(stream, fetched, cached)
         finally:
             await self._background.complete(self._let_go(key))

@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from baton.policy.fleet import GROWTH_TOKENS
 from services.common.fleet.registry import HEARTBEAT_S
 from services.common.settings import FleetSettings
 
@@ -49,8 +50,25 @@ class WorkerSettings(FleetSettings):
     fetch_seconds: float = Field(
         5.0, gt=0, description="longest wait for cached KV before it is computed instead"
     )
+    publish_seconds: float = Field(
+        3.0, gt=0, description="longest wait for KV to be published before the rest is left out"
+    )
+    growth_tokens: int = Field(
+        GROWTH_TOKENS,
+        ge=0,
+        description="output tokens that a sequence gets KV room for at first and each time that "
+        "it outgrows it; 0: room for all of its tokens at once",
+    )
+    warmup_seconds: float = Field(
+        2.0, ge=0, description="longest time to measure steps before the first request; 0: none"
+    )
+    lookahead_steps: float = Field(
+        2.0, gt=0, description="full steps of prompt work that the worker wants to have ahead"
+    )
     drain_seconds: float = Field(
-        30.0, ge=0, description="how long running sequences may go on after SIGTERM"
+        30.0,
+        ge=0,
+        description="how long prompts may go on, and KV waits to be read, after SIGTERM",
     )
 
     @field_validator("cores")

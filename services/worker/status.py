@@ -1,12 +1,14 @@
-"""The servicer of WorkerService: what a worker holds and has done."""
+"""The servicer of WorkerService: what a worker holds and has done, and its blocks' names."""
 
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import grpc
 import psutil
 
 from baton.errors import InternalError
-from baton.v1 import worker_pb2, worker_pb2_grpc
+from baton.v1 import kv_pb2, worker_pb2, worker_pb2_grpc
 from engine.errors import IntegrityError
 from engine.types import EngineStatus
 from services.common.fleet.record import to_record
@@ -33,6 +35,16 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             except IntegrityError as error:
                 raise InternalError(str(error), reason="INTEGRITY") from error
         return self._response(await self._host.port.status())
+
+    async def WatchBlobs(  # noqa: N802 - named by the protocol
+        self,
+        _request: kv_pb2.WatchBlobsRequest,
+        _context: grpc.aio.ServicerContext[Any, Any],
+    ) -> AsyncIterator[kv_pb2.BlobChanges]:
+        """Streams which full blocks the engine holds, until the worker stops."""
+        async with aclosing(self._host.port.blobs.watch()) as changes:
+            async for change in changes:
+                yield change.to_message()
 
     def _response(self, engine: EngineStatus) -> worker_pb2.GetWorkerStatusResponse:
         host, counters = self._host, self._host.runs.counters
@@ -66,4 +78,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             resident_bytes=psutil.Process().memory_info().rss,
             dtype=self._dtype,
             threads=self._threads,
+            preempted_sequences=engine.preempted,
+            drained_sequences=engine.handed_over,
+            local_prompts=host.local_prompts,
         )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from baton.errors import InvalidRequest, LayoutMismatch, LostRace
 from baton.naming import MAX_REQUEST_ID_CHARACTERS, NAME_BYTES, Incarnation
-from baton.v1 import kv_pb2
+from baton.v1 import decode_pb2, kv_pb2
 from engine.types import Limits
 
 MAX_CHOICES = 128
@@ -85,6 +85,16 @@ def emitted_ids(path: str, ids: Sequence[int], max_tokens: int, limits: Limits) 
     if len(ids) >= max_tokens:
         raise InvalidRequest(path, f"{len(ids)} tokens, of at most {max_tokens}, leave none to go")
     return token_ids(path, ids, limits)
+
+
+def target_s(path: str, message: decode_pb2.DecodeRequest) -> float | None:
+    """The inter-token latency target in seconds; None where there is none."""
+    if not message.HasField("itl_target"):
+        return None
+    seconds = message.itl_target.seconds + message.itl_target.nanos * 1e-9
+    if seconds <= 0:
+        raise InvalidRequest(path, f"must be above 0, not {seconds:g} s")
+    return seconds
 
 
 def check_manifest(path: str, manifest: kv_pb2.Manifest) -> None:

@@ -30,7 +30,8 @@ def segments_of(state) -> list[str]:
 
 
 def test_up_generate_status_down(baton):
-    done = baton.run(*baton.up_arguments("--detach", "--dtype=float32", "--shared-memory=32MiB"))
+    flags = ("--shared-memory=32MiB", "--service-flag=router:--disaggregation=always")
+    done = baton.run(*baton.up_arguments("--detach", "--dtype=float32", *flags))
     assert done.returncode == 0, done.stderr
     state = baton.wait_phase(Phase.READY)
     address = f"--address={baton.address}"

@@ -23,6 +23,7 @@ from baton.local.up import fleet_complete
 from baton.v1 import inference_pb2, transfer_pb2, transfer_pb2_grpc, worker_pb2, worker_pb2_grpc
 from services.common import rpc
 from tests.support.idle import held_in
+from tests.support.proxy import Proxy, rewire
 
 _BLOB_HEADER_BYTES = 64
 
@@ -31,7 +32,9 @@ class Cluster:
     """Starts on entering, stops on leaving. For one test at a time, on pytest's main thread.
 
     Processes have names, `router`, `prefill-0`, `decode-1`, `transfer`, `valkey`; a role alone
-    (`prefill`) means all of that role. With several hosts there are `transfer-0`, `transfer-1`.
+    (`prefill`) means all of that role. With several hosts there are `transfer-0`, `transfer-1`,
+    with several routers `router-0`, `router-1`. Those in `proxied` are reached through a proxy
+    each, which `proxies` has by name.
     """
 
     def __init__(
@@ -43,43 +46,64 @@ class Cluster:
         decode: int = 1,
         aggregated: bool = False,
         hosts: int = 1,
+        routers: int = 1,
         dtype: str = "float32",
         threads: int = 1,
         kv_bytes: int = 64 * MEBIBYTE,
         segment_bytes: int = 64 * MEBIBYTE,
         block_size: int = 16,
+        grace: float = 2.0,
+        proxied: Sequence[str] = (),
         service_flags: Sequence[str] = (),
+        disaggregation: str = "always",
+        ttft_slack_s: float = 600.0,
         start_timeout: float = 60.0,
     ) -> None:
+        """A tiny model's prompts are cheapest beside a decode batch: `disaggregation` is not left
+        to the router, so that handoffs are tested. `ttft_slack_s`: a busy machine is slow, and
+        requests are refused for it in tests of that alone."""
+        router = [f"router:--ttft-slack-s={ttft_slack_s}"]
+        if not aggregated:
+            router.append(f"router:--disaggregation={disaggregation}")
         self.options = UpOptions(
             model=str(model),
             prefill=prefill,
             decode=decode,
             aggregated=aggregated,
             hosts=hosts,
+            routers=routers,
             threads=threads,
             dtype=dtype,
             grpc_port=free_port(),
             kv_bytes=kv_bytes,
             segment_bytes=segment_bytes,
             block_size=block_size,
-            grace=2.0,
+            grace=grace,
             directory=run_dir,
-            service_flags=tuple(service_flags),
+            service_flags=(*router, *service_flags),
         )
         self._start_timeout = start_timeout
+        self._proxied = proxied
         self._supervisor: Supervisor | None = None
-        self._client: Client | None = None
+        self.clients: dict[str, Client] = {}
+        """One for each router, by its name."""
+        self.proxies: dict[str, Proxy] = {}
 
     @property
     def address(self) -> str:
-        """Where the router serves."""
+        """Where the router, or the first one, serves."""
         return self.options.address
 
     @property
+    def addresses(self) -> list[str]:
+        """Where the routers serve."""
+        return [client.address for client in self.clients.values()]
+
+    @property
     def client(self) -> Client:
-        assert self._client is not None, "not entered"
-        return self._client
+        """The router's, or the first one's."""
+        assert self.clients, "not entered"
+        return next(iter(self.clients.values()))
 
     @property
     def supervisor(self) -> Supervisor:
@@ -95,9 +119,12 @@ class Cluster:
             cores=(),  # test machines have few: nothing is pinned
             free_port=free_port,
         )
-        self._supervisor = Supervisor(plan.specs)
-        self._client = Client(self.address)
+        specs, self.proxies = rewire(plan.specs, self._proxied)
+        self._supervisor = Supervisor(specs)
+        self.clients = {spec.name: Client(spec.address) for spec in specs if spec.kind == "router"}
         try:
+            for proxy in self.proxies.values():
+                proxy.start()
             self.supervisor.start()
             self.wait_ready(self._start_timeout)
         except BaseException:
@@ -106,11 +133,13 @@ class Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._client is not None:
-            self._client.close()
+        for client in self.clients.values():
+            client.close()
         if self._supervisor is not None:
             self._wake()
             self._supervisor.stop()
+        for proxy in self.proxies.values():
+            proxy.close()
 
     def _wake(self) -> None:
         for name in self.supervisor.started():
@@ -179,6 +208,13 @@ class Cluster:
     def fleet(self, *, check_integrity: bool = False) -> inference_pb2.GetFleetResponse:
         return self.client.fleet(check_integrity=check_integrity, timeout=10.0)
 
+    def fleets(self, *, check_integrity: bool = False) -> list[inference_pb2.GetFleetResponse]:
+        """What each router answers."""
+        return [
+            client.fleet(check_integrity=check_integrity, timeout=10.0)
+            for client in self.clients.values()
+        ]
+
     def worker_status(self, role: str) -> worker_pb2.GetWorkerStatusResponse:
         """The own answer of the one worker of a role, or of that name; asked from it itself."""
         (name,) = self.names(role)
@@ -210,16 +246,17 @@ class Cluster:
     # Waiting and checking
 
     def wait_ready(self, timeout: float) -> None:
-        """Waits until the router knows every process that runs now, and it answers."""
+        """Waits until every router knows every process that runs now, and it answers."""
         deadline = time.monotonic() + timeout
-        while not (self.supervisor.ready() and self._complete()):
+        while not (self.supervisor.ready() and self.complete()):
             self.supervisor.check()
             assert time.monotonic() < deadline, f"not ready after {timeout} s: {self._unready()}"
             time.sleep(0.05)
 
-    def _complete(self) -> bool:
+    def complete(self) -> bool:
+        """Whether every router answers and knows every worker that runs now."""
         pids = {pid for role in ("prefill", "decode") for pid in self._pids_of_kind(role)}
-        return fleet_complete(self.client, pids)
+        return all(fleet_complete(client, pids) for client in self.clients.values())
 
     def _pids_of_kind(self, kind: str) -> list[int]:
         specs = self.supervisor.specs.items()
@@ -238,7 +275,7 @@ class Cluster:
         while True:
             started = time.monotonic()
             try:
-                held = held_in(self.fleet())
+                held = [one for fleet in self.fleets() for one in held_in(fleet)]
             except errors.BatonError as error:
                 held = [str(error)]
             if not held:
@@ -250,13 +287,13 @@ class Cluster:
         """All processes live, nothing is held anywhere, and every structure is sound."""
         self.supervisor.check()
         self.wait_idle(timeout)
-        fleet = self.fleet(check_integrity=True)
-        broken = [f"{one.record.worker_id}: {one.error}" for one in fleet.workers if one.error]
-        broken += [f"transfer: {one.error}" for one in fleet.transfers if one.error]
-        assert not broken, broken
-        assert len(fleet.workers) == self.options.workers
-        assert len(fleet.transfers) == self.options.hosts
-        assert not held_in(fleet)
+        for fleet in self.fleets(check_integrity=True):
+            broken = [f"{one.record.worker_id}: {one.error}" for one in fleet.workers if one.error]
+            broken += [f"transfer: {one.error}" for one in fleet.transfers if one.error]
+            assert not broken, broken
+            assert len(fleet.workers) == self.options.workers
+            assert len(fleet.transfers) == self.options.hosts
+            assert not held_in(fleet)
 
     async def corrupt_blobs(self, names: Sequence[bytes], host: int = 0) -> int:
         """Flips a byte in the payload of each of these blobs, behind everyone's back."""

@@ -21,6 +21,18 @@ def delta(text: str, *tokens: sampling_pb2.SampledToken | int, choice: int = 0) 
     return Answer(delta=inference_pb2.GenerateDelta(text=text, tokens=sampled, choice=choice))
 
 
+def accepted(request: inference_pb2.GenerateRequest, seed: int = 5) -> Answer:
+    """The word that a request was let in."""
+    half = duration_pb2.Duration(nanos=500_000_000)
+    return Answer(
+        accepted=inference_pb2.GenerateAccepted(
+            request_id=request.request_id or "made-up",
+            seed=request.resume_from.seed or request.sampling.seed or seed,
+            predicted_ttft=half,
+        )
+    )
+
+
 def ended(index: int = 0, **fields) -> inference_pb2.CompletedChoice:
     """The end of a choice, by an end token unless told otherwise."""
     known = {"finish_reason": sampling_pb2.FINISH_REASON_STOP, "completion_tokens": 2}
@@ -44,6 +56,7 @@ def completed(request: inference_pb2.GenerateRequest, *choices, **fields) -> Ans
 
 def two_tokens(request: inference_pb2.GenerateRequest) -> Iterator[Answer]:
     """A short, good answer."""
+    yield accepted(request)
     yield delta("Hello", 7)
     yield delta(" sea", 8)
     yield completed(request)
@@ -56,6 +69,9 @@ class FakeRouter(inference_pb2_grpc.InferenceServiceServicer):
         self.script = script
         self.fleet = inference_pb2.GetFleetResponse()
         self.default_sampling = sampling_pb2.SamplingParams(temperature=0.5, top_k=4)
+        self.interactive_targets = inference_pb2.Targets(
+            ttft=duration_pb2.Duration(seconds=2), itl=duration_pb2.Duration(nanos=250_000_000)
+        )
         self.requests: list[inference_pb2.GenerateRequest] = []
         self.checked: list[bool] = []
         self.cancelled = threading.Event()
@@ -92,6 +108,7 @@ class FakeRouter(inference_pb2_grpc.InferenceServiceServicer):
             has_chat_template=True,
             default_max_tokens=64,
             default_sampling=self.default_sampling,
+            interactive_targets=self.interactive_targets,
         )
 
     def GetFleet(self, request, context):

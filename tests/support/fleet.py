@@ -1,16 +1,22 @@
 """Workers and demands for tests of scheduling, and a router's half of the fleet."""
 
+from __future__ import annotations
+
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from baton.naming import Incarnation, RequestId, WorkerId, new_id
-from baton.policy.fleet import NOTHING, Claim, Demand, ModelLimits, Role, Usage, Worker
+from baton.policy.cost import PRIORS, StepCost
+from baton.policy.fleet import IDLE, NOTHING, Claim, Demand, Load, ModelLimits, Role, Usage, Worker
 from services.common.fleet.registry import Registry
 from services.common.fleet.store import FleetStore, RouterId
-from services.router.dispatch import DispatchConfig, Dispatcher
-from services.router.fleet import FleetView
+
+if TYPE_CHECKING:
+    from services.router.dispatch import DispatchConfig, Dispatcher
+    from services.router.fleet import FleetView
 
 ROOM = Usage(4, 1000)
 
@@ -27,6 +33,10 @@ def worker(
     fingerprint: str = "layout",
     context_tokens: int = 1000,
     draining: bool = False,
+    cost: StepCost = PRIORS["cpu"],
+    load: Load = IDLE,
+    lookahead_s: float = 1.0,
+    pending_prompt_s: float = 0.0,
 ) -> Worker:
     return Worker(
         worker_id=WorkerId(name),
@@ -41,12 +51,25 @@ def worker(
         taken=taken,
         draining=draining,
         pid=1,
+        cost=cost,
+        load=load,
+        prompt_lookahead_s=lookahead_s,
         pending=pending,
+        pending_prompt_s=pending_prompt_s,
     )
 
 
-def demand(name: str = "r", prompt: int = 10, most: int = 10, attempt: int = 0) -> Demand:
-    return Demand(RequestId(name), attempt, prompt, most)
+def demand(
+    name: str = "r",
+    prompt: int = 10,
+    most: int = 10,
+    attempt: int = 0,
+    *,
+    emitted: int = 0,
+    itl_target_s: float | None = None,
+    cached: Mapping[WorkerId, int] | None = None,
+) -> Demand:
+    return Demand(RequestId(name), attempt, prompt, most, emitted, itl_target_s, cached or {})
 
 
 @dataclass
@@ -62,6 +85,9 @@ class Router:
 async def router(
     url: str, fleet: str, config: DispatchConfig | None = None
 ) -> AsyncIterator[Router]:
+    from services.router.dispatch import Dispatcher
+    from services.router.fleet import FleetView
+
     store = FleetStore(url, fleet)
     view = FleetView(store, poll_s=0.05)
     dispatcher = Dispatcher(store, view, RouterId(new_id("router")), config)

@@ -9,6 +9,7 @@ def held_in(fleet: inference_pb2.GetFleetResponse) -> list[str]:
         "queue.waiting": fleet.queue.waiting,
         "queue.turns": fleet.queue.turns,
         "queue.claims": fleet.queue.claims,
+        "queue.queued_work": fleet.queue.queued_work.ToNanoseconds(),
         "redis away": not fleet.queue.redis_available,
         "router.running_requests": fleet.router.running_requests,
         "router.leases": fleet.router.leases,
@@ -22,6 +23,8 @@ def held_in(fleet: inference_pb2.GetFleetResponse) -> list[str]:
             f"{name} record.running.sequences": worker.record.running.sequences,
             f"{name} record.running.kv_tokens": worker.record.running.kv_tokens,
             f"{name} record.taken": len(worker.record.taken),
+            f"{name} record.load.prompt_backlog": worker.record.load.prompt_backlog.ToNanoseconds(),
+            f"{name} record.load.context_tokens": worker.record.load.context_tokens,
             f"{name} running_sequences": status.running_sequences,
             f"{name} waiting_sequences": status.waiting_sequences,
         }

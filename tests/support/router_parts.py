@@ -9,25 +9,29 @@ from collections import defaultdict
 from contextlib import aclosing
 
 from baton import errors
-from baton.naming import Incarnation, WorkerId
+from baton.naming import Incarnation, LeaseId, WorkerId
 from baton.policy.fleet import ModelLimits, Role, Usage, Worker
 from services.common.background import Background
-from services.router.deadline import Deadline
-from services.router.dispatch import Placement
-from services.router.events import Completed, Delta, FinishReason, SampledToken
-from services.router.generation import Generator
-from services.router.intake import Intake
-from services.router.leases import LeaseKeeper
-from services.router.legs import (
+from services.router.calls import (
     Finished,
     FirstToken,
+    HandedOff,
     Handoff,
     Prefilled,
     Prompted,
     Started,
     Tokens,
 )
+from services.router.deadline import Deadline
+from services.router.dispatch import Placement
+from services.router.events import Admitted, Completed, Delta, FinishReason, SampledToken
+from services.router.generation import Generator
+from services.router.hints import NoHints
+from services.router.intake import Intake
+from services.router.leases import Lease, LeaseKeeper
+from services.router.recording import Recorder
 from services.router.register import Register
+from services.router.request import ClassTargets, ResumeFrom
 from services.router.retry import Retries, RetryLimits
 from services.router.text import SamplingDefaults
 from services.router.validation import RequestFields, SamplingFields, TextPrompt
@@ -140,20 +144,60 @@ class FakeDispatcher:
         self.queued = set()
         self.demands = []
         self.near = []
+        self.turns = []
+        """(urgency, whole) of each turn."""
+        self.excluded = []
+        """Of each claim for a decode worker."""
+        self.priorities = []
+        self.refusal = None
+        """What turns raise."""
+        self.placing = {}
+        """Fields of placements that are not the usual."""
+        self.budget = 100
+        """Retries that the fleet has left."""
+        self.outputs = []
+        self.first_tokens = []
+        self.handoffs = []
         self.full = False
         """Whether no one gets room besides those whose turn it was."""
 
-    async def turn(self, demand, *, waited_s, exclude):
+    async def turn(self, demand, urgency, *, waited_s, exclude, whole):
         assert waited_s >= 0
-        prefill = self._claim(demand, self.prefill, exclude) if self.prefill else None
+        self.turns.append((urgency, whole))
+        if self.refusal is not None:
+            raise self.refusal
+        split = self.prefill and not whole
+        prefill = self._claim(demand, self.prefill, exclude) if split else None
         decode = self._claim(demand, self.decode, exclude)
         await self._wait(demand, "turn")
-        return Placement(prefill, decode)
+        usual = {
+            "ttft_target_s": 5.0, "itl_target_s": 5.0, "predicted_ttft_s": 0.25,
+            "predicted_itl_s": 0.125, "local": False, "degraded": False,
+        }  # fmt: skip
+        return Placement(prefill, decode, **usual | self.placing)
 
-    async def claim_decode(self, demand, exclude, fingerprint, near):
-        assert fingerprint in (None, "layout-a")
+    async def spend_retry(self):
+        await self.windows.at("spend_retry")
+        self.budget -= 1
+        return self.budget >= 0
+
+    def observe_output(self, tokens):
+        self.outputs.append(tokens)
+
+    def observe_first_token(self, placement, measured_s):
+        assert measured_s >= 0
+        self.first_tokens.append(placement)
+
+    def observe_handoff(self, gap_s, step_s):
+        assert min(gap_s, step_s) >= 0
+        self.handoffs.append((gap_s, step_s))
+
+    async def claim_decode(self, demand, *, exclude, fingerprint, near, priority):
+        assert fingerprint in (None, "layout-a", "layout-b")
         assert (fingerprint is None) or (near is None)
         self.near.append(near)
+        self.excluded.append(set(exclude))
+        self.priorities.append(priority)
         if self.full:
             self.queued.add(demand.request_id)
             try:
@@ -194,7 +238,8 @@ class FakeLegs:
 
     `prefill_faults` and `decode_faults` hold one entry for each call, None for a good one; a
     decode fault is (number of tokens to send first, error), the error None for a stream that
-    just ends. `choice_faults` holds such entries for the calls of a choice.
+    just ends, "draining" or "preempted" for one that is handed over. `choice_faults` holds such
+    entries for the calls of a choice.
     """
 
     def __init__(self, windows, outputs, *, step=1):
@@ -208,12 +253,16 @@ class FakeLegs:
         self.decode_calls = []
         self.calls = []
         self.open_calls = 0
+        self.cached = 4
+        """Tokens that decode workers have cached."""
+        self.moved = []
+        """Handoffs of decode workers."""
         self.gates = {}
         """Events that a choice's tokens wait for."""
 
-    async def prefill(self, worker, attempt, generation, lease_id, deadline):
+    async def prefill(self, worker, attempt, generation, lease, deadline):
         fault = self.prefill_faults.pop(0) if self.prefill_faults else None
-        self.prefill_calls.append((worker.worker_id, attempt, lease_id))
+        self.prefill_calls.append((worker.worker_id, attempt, lease.lease_id))
         self.open_calls += 1
         try:
             await self.windows.at("prefill")
@@ -226,7 +275,7 @@ class FakeLegs:
             for output in self.outputs[: generation.choices]
         )
         goes_on = any(first.finish_reason is None for first in firsts)
-        handoff = Handoff(f"handoff of {lease_id}") if goes_on else None
+        handoff = Handoff("the prompt's", worker.layout_fingerprint, lease) if goes_on else None
         return Prefilled(firsts, handoff, 3, self._prompt(generation))
 
     async def decode(self, worker, asked, deadline):
@@ -242,8 +291,11 @@ class FakeLegs:
         try:
             await self.windows.at("decode")
             if fault and fault[0] < 0:
+                if isinstance(fault[1], str):
+                    yield self._handed_off(worker, asked, output[:done], fault[1])
+                    return
                 raise fault[1]
-            yield Started(cached_tokens=4)
+            yield Started(self.cached)
             if asked.wants_prompt and generation.sampling.prompt_logprobs is not None:
                 yield Prompted(self._prompt(generation))
             while (end := self._end(output, generation, done)) is None:
@@ -251,6 +303,9 @@ class FakeLegs:
                 if (gate := self.gates.get(asked.choice)) is not None:
                     await gate.wait()
                 if fault and sent >= fault[0]:
+                    if isinstance(fault[1], str):
+                        yield self._handed_off(worker, asked, output[:done], fault[1])
+                        return
                     raise fault[1] or errors.Unavailable("the stream ended")
                 more = []
                 while len(more) < self.step and self._end(output, generation, done) is None:
@@ -259,11 +314,17 @@ class FakeLegs:
                 sent += len(more)
                 yield Tokens(tuple(more))
             await self.windows.at("finish")
-            if fault:
+            if fault and not isinstance(fault[1], str):
                 raise fault[1] or errors.Unavailable("the stream ended")
             yield Finished(end)
         finally:
             self.open_calls -= 1
+
+    def _handed_off(self, worker, asked, emitted, reason):
+        lease = Lease(LeaseId(f"moved-{len(self.moved)}"), worker.transfer_address)
+        handoff = Handoff(f"of {asked.request_id}", worker.layout_fingerprint, lease)
+        self.moved.append(handoff)
+        return HandedOff(handoff, tuple(emitted), reason == "draining")
 
     def _prompt(self, generation):
         if generation.sampling.prompt_logprobs is None:
@@ -307,7 +368,17 @@ class FakeTransfer:
 class RouterParts:
     """A Generator and all that it is made of."""
 
-    def __init__(self, *outputs, stop_at=None, step=1, most=8, limits=None, **fleet):
+    def __init__(
+        self,
+        *outputs,
+        stop_at=None,
+        step=1,
+        most=8,
+        limits=None,
+        hints=None,
+        recorder=None,
+        **fleet,
+    ):
         self.windows = Windows(stop_at)
         self.fleet = FakeFleet()
         self.dispatcher = FakeDispatcher(self.windows, **fleet)
@@ -318,7 +389,8 @@ class RouterParts:
         self.register = Register(most)
         self.pauses = []
         self.retries = Retries(limits or RetryLimits(), pause=self._pause)
-        self.intake = Intake(Letters(), self.fleet, "letters", default_max_tokens=32)
+        targets = ClassTargets()
+        self.intake = Intake(Letters(), self.fleet, "letters", 32, targets)
         self.generator = Generator(
             self.intake,
             self.register,
@@ -328,13 +400,22 @@ class RouterParts:
             self.leases,
             self.retries,
             self.background,
+            hints or NoHints(),
+            recorder or Recorder(None),
         )
 
     async def _pause(self, seconds):
         self.pauses.append(seconds)
         await self.windows.at("pause")
 
-    def events(self, fields=None, deadline=None):
+    async def events(self, fields=None, deadline=None):
+        """What follows the word that the request was let in."""
+        async with aclosing(self.all_events(fields, deadline)) as events:
+            assert isinstance(await anext(events), Admitted)
+            async for event in events:
+                yield event
+
+    def all_events(self, fields=None, deadline=None):
         return self.generator.generate(fields or request(), deadline or Deadline())
 
     async def run(self, fields=None, deadline=None):
@@ -366,13 +447,21 @@ class RouterParts:
         assert self.legs.open_calls == 0
         assert len(self.leases) == 0
         assert {lease.lease_id for lease in self.transfer.released} == {
-            lease_id for _, _, lease_id in self.legs.prefill_calls
+            *(lease_id for _, _, lease_id in self.legs.prefill_calls),
+            *(handoff.lease.lease_id for handoff in self.legs.moved),
         }
         assert self.register.running == 0
 
 
-def request(text="prompt", *, stop=(), request_id="", n=0, echo=False, bad_words=(), **sampling):
-    """A request's fields."""
+def request(
+    text="prompt", *, stop=(), request_id="", n=0, echo=False, bad_words=(), urgency=None,
+    resume=None, **sampling,
+):  # fmt: skip
+    """A request's fields; `urgency` are those for the scheduler, `resume` a seed and the texts
+    that came."""
+    resume_from = resume and ResumeFrom(
+        resume[0], tuple(tuple(map(ord, text)) for text in resume[1])
+    )
     return RequestFields(
         TextPrompt(text),
         request_id,
@@ -382,4 +471,6 @@ def request(text="prompt", *, stop=(), request_id="", n=0, echo=False, bad_words
         choices=n,
         echo=echo,
         bad_words=tuple(bad_words),
+        resume_from=resume_from,
+        **urgency or {},
     )

@@ -31,15 +31,19 @@ from baton.v1 import (
 )
 from engine import Engine, EngineConfig, Request
 from services.common import rpc
-from services.decode.service import make_servicer as make_decode_servicer
 from services.decode.settings import DecodeSettings
 from services.prefill.service import make_servicer as make_prefill_servicer
 from services.prefill.settings import PrefillSettings
-from services.worker.assembly import engine_config, make_host
+from services.worker import messages
+from services.worker.assembly import engine_config, make_host, serve_host
+from services.worker.decoding.service import make_servicer as make_decode_servicer
 from services.worker.sampling import sampling_params
-from services.worker.status import WorkerServicer
 
 BLOCK = 4
+SERVICERS = {
+    Role.PREFILL: [make_prefill_servicer, make_decode_servicer],
+    Role.DECODE: [make_decode_servicer],
+}
 _numbers = itertools.count()
 
 
@@ -145,6 +149,7 @@ def make_settings(role: Role, model: Path, transfer: str, **values):
         "model": model, "transfer": transfer, "dtype": "float32", "threads": 1,
         "block_size": BLOCK, "kv_bytes": 4 << 20, "segment_bytes": 8 << 20, "max_sequences": 4,
         "max_step_tokens": 8, "checkpoint_blocks": 2, "fetch_seconds": 2.0,
+        "warmup_seconds": 0.0,
     }  # fmt: skip
     return kind(_cli_parse_args=[], **(defaults | values))
 
@@ -158,23 +163,14 @@ async def local_worker(
     failed = asyncio.Event()
     host = make_host(settings, role, engine, failed)
     await host.transfer.start()
-    host.port.start()
-    if role is Role.PREFILL:
-        register, name = make_prefill_servicer(host, settings.publish_seconds)
-    else:
-        register, name = make_decode_servicer(host)
-    status = WorkerServicer(host, dtype=settings.dtype, threads=settings.threads)
-    server = await rpc.serve(
-        "127.0.0.1:0",
-        [register, lambda to: worker_pb2_grpc.add_WorkerServiceServicer_to_server(status, to)],
-        [name],
-    )
-    host.address = server.address
+    await host.start(settings.warmup_seconds)
+    server = await serve_host(settings, host, SERVICERS[role])
     channel = rpc.channel(server.address)
     try:
         yield LocalWorker(host, server, channel)
     finally:
         await channel.close()
+        host.port.blobs.close()
         await server.stop(0.5)
         await host.transfer.close()
         await host.port.stop()
@@ -216,15 +212,22 @@ def handoff_of(handoff: kv_pb2.Handoff, place: int) -> kv_pb2.Handoff:
     return alone
 
 
-def decode_request(handoff, *, attempt=None) -> decode_pb2.DecodeRequest:
+def decode_request(
+    handoff, *, attempt=None, itl_target=None, priority=0
+) -> decode_pb2.DecodeRequest:
     return decode_pb2.DecodeRequest(
         request_id=handoff.request_id,
         attempt=handoff.attempt if attempt is None else attempt,
         handoff=handoff,
+        itl_target=None if itl_target is None else messages.duration(itl_target),
+        priority=priority,
     )
 
 
-def prompt_request(prompt, *, emitted=(), request_id=None, attempt=0, choice=0, **values):
+def prompt_request(
+    prompt, *, emitted=(), request_id=None, attempt=0, choice=0, itl_target=None, priority=0,
+    **values,
+):  # fmt: skip
     return decode_pb2.DecodeRequest(
         request_id=request_id or f"request-{next(_numbers)}",
         attempt=attempt,
@@ -234,6 +237,8 @@ def prompt_request(prompt, *, emitted=(), request_id=None, attempt=0, choice=0, 
             sampling=sampling(**values),
             choice=choice,
         ),
+        itl_target=None if itl_target is None else messages.duration(itl_target),
+        priority=priority,
     )
 
 
@@ -245,14 +250,16 @@ class Stream:
         self.prompt: list[sampling_pb2.SampledToken] | None = None
         self.tokens: list[sampling_pb2.SampledToken] = []
         self.finished: decode_pb2.DecodeFinished | None = None
+        self.handed_off: decode_pb2.DecodeHandedOff | None = None
 
     @property
     def ids(self) -> list[int]:
         return [token.token_id for token in self.tokens]
 
 
-async def whole(call) -> Stream:
-    """Reads a Decode call to its end; the events must come in their order."""
+async def whole(call, *, leaves: bool = False) -> Stream:
+    """Reads a Decode call to its end; the events must come in their order. `leaves`: it may end
+    with a handoff."""
     stream = Stream()
     async for event in call:
         match event.WhichOneof("event"):
@@ -271,7 +278,24 @@ async def whole(call) -> Stream:
             case "finished":
                 assert stream.finished is None
                 stream.finished = event.finished
-    assert stream.finished is not None
+            case "handed_off":
+                assert leaves
+                assert stream.finished is None
+                assert stream.handed_off is None
+                stream.handed_off = event.handed_off
+    assert (stream.finished is None) != (stream.handed_off is None)
+    return stream
+
+
+async def whole_rest(call) -> Stream:
+    """Reads a Decode call that has begun to its end, a handoff."""
+    stream = Stream()
+    while (event := await call.read()) is not grpc.aio.EOF:
+        assert stream.handed_off is None
+        stream.tokens += event.tokens.tokens
+        if event.HasField("handed_off"):
+            stream.handed_off = event.handed_off
+    assert stream.handed_off is not None
     return stream
 
 

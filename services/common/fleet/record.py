@@ -3,8 +3,11 @@
 Knows only the two types.
 """
 
+from google.protobuf.duration_pb2 import Duration
+
 from baton.naming import Incarnation, RequestId, WorkerId
-from baton.policy.fleet import NOTHING, Claim, ModelLimits, Role, Usage, Worker
+from baton.policy.cost import StepCost
+from baton.policy.fleet import NOTHING, Claim, Load, ModelLimits, Role, Usage, Worker
 from baton.v1 import worker_pb2
 
 _ROLES = {
@@ -15,7 +18,7 @@ _ROLES_BACK = {number: role for role, number in _ROLES.items()}
 
 
 def to_record(worker: Worker) -> worker_pb2.WorkerRecord:
-    """The record of a worker; `pending` is not part of it."""
+    """The record of a worker; what is pending is not part of it."""
     return worker_pb2.WorkerRecord(
         worker_id=worker.worker_id,
         incarnation=worker.incarnation,
@@ -37,10 +40,18 @@ def to_record(worker: Worker) -> worker_pb2.WorkerRecord:
         ],
         draining=worker.draining,
         pid=worker.pid,
+        cost=_to_cost(worker.cost),
+        load=_to_load(worker.load),
+        prompt_lookahead=_to_duration(worker.prompt_lookahead_s),
+        step_tokens=worker.step_tokens,
+        block_tokens=worker.block_tokens,
+        index_group=worker.index_group,
     )
 
 
-def from_record(record: worker_pb2.WorkerRecord, pending: Usage = NOTHING) -> Worker:
+def from_record(
+    record: worker_pb2.WorkerRecord, pending: Usage = NOTHING, pending_prompt_s: float = 0.0
+) -> Worker:
     """The worker of a record. Raises ValueError for a role that is not known here."""
     if record.role not in _ROLES_BACK:
         raise ValueError(f"worker {record.worker_id}: unknown role {record.role}")
@@ -64,7 +75,14 @@ def from_record(record: worker_pb2.WorkerRecord, pending: Usage = NOTHING) -> Wo
         ),
         draining=record.draining,
         pid=record.pid,
+        cost=_from_cost(record.cost),
+        load=_from_load(record.load),
+        prompt_lookahead_s=_from_duration(record.prompt_lookahead),
+        step_tokens=record.step_tokens,
+        block_tokens=record.block_tokens,
+        index_group=record.index_group,
         pending=pending,
+        pending_prompt_s=pending_prompt_s,
     )
 
 
@@ -74,3 +92,57 @@ def _to_usage(usage: Usage) -> worker_pb2.WorkerUsage:
 
 def _from_usage(usage: worker_pb2.WorkerUsage) -> Usage:
     return Usage(usage.sequences, usage.kv_tokens)
+
+
+def _to_cost(cost: StepCost) -> worker_pb2.StepCost:
+    return worker_pb2.StepCost(
+        base_seconds=cost.base_s,
+        prompt_token_seconds=cost.prompt_token_s,
+        prompt_pair_seconds=cost.prompt_pair_s,
+        sequence_seconds=cost.sequence_s,
+        context_token_seconds=cost.context_token_s,
+        relative_error=cost.relative_error,
+    )
+
+
+def _from_cost(cost: worker_pb2.StepCost) -> StepCost:
+    return StepCost(
+        base_s=cost.base_seconds,
+        prompt_token_s=cost.prompt_token_seconds,
+        prompt_pair_s=cost.prompt_pair_seconds,
+        sequence_s=cost.sequence_seconds,
+        context_token_s=cost.context_token_seconds,
+        relative_error=cost.relative_error,
+    )
+
+
+def _to_load(load: Load) -> worker_pb2.WorkerLoad:
+    """On the wire a limit of 0 sequences is none: a worker takes one at least."""
+    target = load.itl_target_s
+    return worker_pb2.WorkerLoad(
+        prompt_backlog=_to_duration(load.prompt_backlog_s),
+        context_tokens=load.context_tokens,
+        itl_target=None if target is None else _to_duration(target),
+        sequence_limit=load.sequence_limit or 0,
+        decode_step=_to_duration(load.decode_step_s),
+    )
+
+
+def _from_load(load: worker_pb2.WorkerLoad) -> Load:
+    return Load(
+        prompt_backlog_s=_from_duration(load.prompt_backlog),
+        context_tokens=load.context_tokens,
+        itl_target_s=_from_duration(load.itl_target) if load.HasField("itl_target") else None,
+        sequence_limit=load.sequence_limit or None,
+        decode_step_s=_from_duration(load.decode_step),
+    )
+
+
+def _to_duration(seconds: float) -> Duration:
+    duration = Duration()
+    duration.FromNanoseconds(max(0, round(seconds * 1e9)))
+    return duration
+
+
+def _from_duration(duration: Duration) -> float:
+    return duration.ToNanoseconds() / 1e9

@@ -23,9 +23,13 @@ Argument = str | bytes | int
 
 _KEYS: Final = (
     "clock", "records", "states", "beats", "claims", "leases", "queue", "tickets", "turns",
-    "routers", "room:prefill", "room:decode", "slots", "streams", "since",
+    "routers", "rooms:prefill", "rooms:decode", "wants:prefill", "wants:decode", "sums",
+    "streams", "since", "owned", "work", "spans", "clocks", "budget",
+    "pending",
 )  # fmt: skip
 """In the order in which common.lua names them."""
+_SHARED: Final = ("common", "workers", "queue")
+"""Put before every script."""
 
 _AWAY = (
     exceptions.ConnectionError,
@@ -46,7 +50,7 @@ _PROBES = 4
 def _source(name: str) -> tuple[str, str]:
     """A script's text and its SHA-1, by which Redis knows it."""
     folder = resources.files(__package__) / "lua"
-    text = (folder / "common.lua").read_text() + (folder / f"{name}.lua").read_text()
+    text = "".join((folder / f"{part}.lua").read_text() for part in (*_SHARED, name))
     return text, sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 

@@ -7,25 +7,46 @@ script, safe to run twice, and time is Redis' own. Knows no prompts, tokens or K
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any, NewType
+from typing import Any
 
 from redis import exceptions
 
 from baton.errors import InternalError
 from baton.naming import Incarnation, WorkerId
+from baton.policy.admission import Allowance
 from baton.policy.fleet import Claim, Usage, Worker
-from baton.policy.placement import Plan
+from baton.policy.placement import Candidate, Plan
 from baton.v1 import worker_pb2
 from services.common.fleet.record import from_record, to_record
 from services.common.fleet.scripts import Scripts
+from services.common.fleet.tickets import (
+    Enqueued,
+    Need,
+    Place,
+    RouterId,
+    Ticket,
+    TicketId,
+    micros,
+    to_json,
+)
+
+__all__ = [
+    "ROUTER_LIFE_S",
+    "Enqueued",
+    "FleetSnapshot",
+    "FleetStore",
+    "Hold",
+    "Need",
+    "Place",
+    "RouterId",
+    "Ticket",
+    "TicketId",
+]
 
 log = logging.getLogger(__name__)
 
-RouterId = NewType("RouterId", str)
-TicketId = NewType("TicketId", str)
 Hold = tuple[WorkerId, Claim]
 """A claim on a worker."""
 
@@ -37,44 +58,14 @@ _RETRY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
-    """A place in the fleet's queue, and the room that it waits for."""
-
-    ticket_id: TicketId
-    router_id: RouterId
-    score_s: float
-    """Seconds from now at which it is due (`baton.policy.score`); the first to be due is next."""
-    prefill_tokens: int | None
-    """KV tokens needed on a prefill worker. None: it needs none."""
-    decode_tokens: int | None
-    """KV tokens needed on a decode worker. None: it needs none."""
-
-
-class Place(Enum):
-    """Where a ticket is."""
-
-    WAITING = "waiting"
-    TURN = "turn"
-    FULL = "full"
-    """Not in the queue, which is too long."""
-
-
-@dataclass(frozen=True, slots=True)
-class Enqueued:
-    """Redis' answer to a ticket."""
-
-    place: Place
-    registration: int
-    """Of the router in Redis. When it is another than before, what was queued then is gone."""
-
-
-@dataclass(frozen=True, slots=True)
 class FleetSnapshot:
     """The fleet at one moment."""
 
     workers: tuple[Worker, ...]
-    """Those whose heartbeat is not too old, with `pending` filled."""
+    """Those whose heartbeat is not too old, with what is pending filled in."""
     waiting: int
+    queued_s: float
+    """Prompt work of all tickets that wait."""
     turns: int
     claims: int
     """Claims that workers have not reported yet."""
@@ -82,6 +73,9 @@ class FleetSnapshot:
     """Redis' time, in seconds."""
     settled: bool
     """False shortly after Redis came back: that a worker is missing means nothing yet."""
+    clocks: Mapping[str, float]
+    """Clocks of tenants and minimum shares (`baton.policy.score`) that are ahead of now, each
+    with the seconds by which it is."""
 
 
 class FleetStore:
@@ -107,7 +101,8 @@ class FleetStore:
         await self._scripts.close()
 
     async def heartbeat(self, worker: Worker, period_s: float) -> bool:
-        """Registers the worker or renews it, and drops the claims that it took.
+        """Registers the worker or renews it, and drops the claims that it took: what it tells
+        counts in their place.
 
         Three periods without a heartbeat take it out of rotation. Returns whether it was new.
         """
@@ -116,12 +111,14 @@ class FleetStore:
             worker.worker_id,
             worker.incarnation,
             worker.role.value,
-            _micros(period_s),
+            micros(period_s),
             int(worker.draining),
-            worker.capacity.sequences,
+            worker.sequence_limit,
             worker.capacity.kv_tokens,
             worker.running.sequences,
             worker.running.kv_tokens,
+            micros(worker.load.prompt_backlog_s),
+            micros(worker.prompt_lookahead_s),
             to_record(worker).SerializeToString(),
             *(_key((worker.worker_id, claim)) for claim in worker.taken),
             probe=True,
@@ -132,23 +129,28 @@ class FleetStore:
         """Removes the worker, unless another incarnation has taken its place."""
         await self._scripts.run("deregister", worker_id, incarnation)
 
-    async def enqueue(self, ticket: Ticket, limit: int | None = None) -> Enqueued:
+    async def enqueue(
+        self,
+        ticket: Ticket,
+        limit: int | None = None,
+        allowance: Allowance | None = None,
+        earn: float = 0.0,
+    ) -> Enqueued:
         """Queues the ticket, and gives it its turn at once where there is room.
 
         A ticket that is queued already keeps its score; one at its turn gives the turn back
-        first. With `limit`, a new ticket is not let in when as many wait.
+        first. A new one is not let in when `limit` tickets wait, or when more is ahead of it than
+        `allowance` says; when it is let in, its work advances the clocks of its order, and it
+        adds the fraction `earn` of a retry to the fleet's budget.
         """
-        place, registration = await self._scripts.run(
+        place, registration, ahead_micros, ahead = await self._scripts.run(
             "enqueue",
             ticket.ticket_id,
             ticket.router_id,
-            _micros(ROUTER_LIFE_S),
-            _micros(ticket.score_s),
-            _or_none(ticket.prefill_tokens),
-            _or_none(ticket.decode_tokens),
-            _or_none(limit),
+            micros(ROUTER_LIFE_S),
+            to_json(ticket, limit, allowance, micros(earn)),
         )
-        return Enqueued(Place(place.decode()), registration)
+        return Enqueued(Place(place.decode()), registration, ahead_micros / 1e6, ahead)
 
     async def leave(self, tickets: Sequence[TicketId]) -> None:
         """Takes tickets out of the queue, or gives their turns back."""
@@ -161,7 +163,7 @@ class FleetStore:
         Every other change that makes room does so too; this is for what nobody told. Returns
         the router's registration, as `enqueue` does.
         """
-        return int(await self._scripts.run("take_turns", router_id, _micros(ROUTER_LIFE_S)))
+        return int(await self._scripts.run("take_turns", router_id, micros(ROUTER_LIFE_S)))
 
     async def turns(self, router_id: RouterId) -> AsyncIterator[TicketId]:
         """Tickets of this router as their turns come, for ever; on a connection of its own.
@@ -192,54 +194,62 @@ class FleetStore:
         plans: Sequence[Plan],
         lease_s: float,
         ticket_id: TicketId | None = None,
-    ) -> tuple[Worker, ...] | None:
+    ) -> tuple[Candidate, ...] | None:
         """Claims room on one worker of each choice of the first plan that fits, or on none.
 
-        Compare-and-set: a worker counts only with the incarnation it has in the plan, and with
-        capacity - running - pending claims enough. What `claim` holds already is kept, and its
-        lease renewed. With a ticket it works only at the ticket's turn, and uses it up.
-        Returns the workers in the order of the plan's choices; None: no room, or not its turn.
+        Compare-and-set: a worker counts only with the incarnation it has in the plan, with
+        capacity - running - pending claims enough, with at most the candidate's limit of
+        sequences, and for prompt work only where it wants prompts, or would with so much less
+        as its cache saves. What `claim` holds already is kept, and its lease renewed. With a
+        ticket it works only at the ticket's turn, and uses it up. Returns the candidates in the
+        order of the plan's choices; None: no room, or not its turn.
         """
-        picked = await self._scripts.run(
+        answer = await self._scripts.run(
             "claim",
             f"{claim.request_id}/{claim.attempt}",
-            _micros(lease_s),
+            micros(lease_s),
             ticket_id or "",
             json.dumps([_plan(plan) for plan in plans]),
         )
-        if not picked:
+        if not answer:
             return None
-        known = {
-            worker.worker_id: worker
-            for plan in plans
-            for choice in plan
-            for worker in choice.workers
-        }
-        return tuple(known[WorkerId(worker_id.decode())] for worker_id in picked)
+        number, *picked = answer
+        return tuple(
+            next(one for one in choice.candidates if one.worker.worker_id == worker_id.decode())
+            for choice, worker_id in zip(plans[number - 1], picked, strict=True)
+        )
 
     async def renew(self, holds: Sequence[Hold], lease_s: float) -> None:
         """Prolongs claims; those that are gone (taken up, expired, released) stay gone."""
         if holds:
-            await self._scripts.run("renew", _micros(lease_s), *(_key(hold) for hold in holds))
+            await self._scripts.run("renew", micros(lease_s), *(_key(hold) for hold in holds))
 
     async def release(self, holds: Sequence[Hold]) -> None:
         """Gives claims back; those that are gone already do not matter."""
         if holds:
             await self._scripts.run("release", *(_key(hold) for hold in holds))
 
+    async def spend_retry(self, reserve: float) -> bool:
+        """Takes a retry from the fleet's budget, which begins at `reserve` and is never above it.
+        Returns whether there was one."""
+        return bool(await self._scripts.run("spend_retry", micros(reserve)))
+
     async def snapshot(self) -> FleetSnapshot:
         """The fleet now."""
-        now, settled, waiting, turns, claims, *rows = await self._scripts.run(
-            "snapshot", probe=True
+        answer = await self._scripts.run("snapshot", probe=True)
+        now, settled, waiting, queued, turns, claims, clocks, records, pending = answer
+        return FleetSnapshot(
+            workers=_workers(_pairs(records), _pairs(pending)),
+            waiting=waiting,
+            queued_s=queued / 1e6,
+            turns=turns,
+            claims=claims,
+            now=now / 1e6,
+            settled=bool(settled),
+            clocks={
+                name.decode(): (float(shown) - now) / 1e6 for name, shown in _pairs(clocks).items()
+            },
         )
-        workers = []
-        for data, sequences, tokens in rows:
-            record = worker_pb2.WorkerRecord.FromString(data)
-            try:
-                workers.append(from_record(record, Usage(sequences, tokens)))
-            except ValueError as error:
-                log.warning("ignored: %s", error)
-        return FleetSnapshot(tuple(workers), waiting, turns, claims, now / 1e6, bool(settled))
 
     async def check_integrity(self) -> None:
         """Raises InternalError where Redis' sums are not what they are sums of. Looks at all."""
@@ -248,17 +258,25 @@ class FleetStore:
             raise InternalError("fleet: " + "; ".join(problem.decode() for problem in problems))
 
 
-def _micros(seconds: float) -> int:
-    return round(seconds * 1e6)
-
-
-def _or_none(number: int | None) -> int:
-    return -1 if number is None else number
-
-
 def _key(hold: Hold) -> str:
     worker_id, claim = hold
     return f"{worker_id}/{claim.request_id}/{claim.attempt}"
+
+
+def _pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _workers(records: Mapping[bytes, bytes], pending: Mapping[bytes, bytes]) -> tuple[Worker, ...]:
+    workers = []
+    for name, data in records.items():
+        record = worker_pb2.WorkerRecord.FromString(data)
+        sequences, tokens, prompt = map(int, pending.get(name, b"0 0 0").split())
+        try:
+            workers.append(from_record(record, Usage(sequences, tokens), prompt / 1e6))
+        except ValueError as error:
+            log.warning("ignored: %s", error)
+    return tuple(workers)
 
 
 def _plan(plan: Plan) -> list[dict[str, object]]:
@@ -266,7 +284,16 @@ def _plan(plan: Plan) -> list[dict[str, object]]:
         {
             "sequences": choice.cost.sequences,
             "tokens": choice.cost.kv_tokens,
-            "workers": [[worker.worker_id, worker.incarnation] for worker in choice.workers],
+            "workers": [
+                [
+                    one.worker.worker_id,
+                    one.worker.incarnation,
+                    one.limit,
+                    micros(one.prompt_s),
+                    micros(one.saved_s),
+                ]
+                for one in choice.candidates
+            ],
         }
         for choice in plan
     ]

@@ -7,11 +7,12 @@ import threading
 import time
 
 import pytest
+from google.protobuf import duration_pb2
 
 from baton import errors, events
-from baton.client import AsyncClient, Client, Message
+from baton.client import AsyncClient, Client, Message, ResumeFrom
 from baton.v1 import inference_pb2, sampling_pb2
-from tests.support.fake_router import FakeRouter, completed, delta, ended, two_tokens
+from tests.support.fake_router import FakeRouter, accepted, completed, delta, ended, two_tokens
 
 SOON = 5.0
 
@@ -47,6 +48,62 @@ def test_events_in_order_and_typed():
         seed=9,
     )
     assert len(seen) == 3
+
+
+def test_the_word_that_it_was_let_in_is_no_event():
+    with FakeRouter() as router, Client(router.address) as client:
+        stream = client.generate("hi", request_id="r-1")
+        assert (stream.accepted, stream.resume_point()) == (None, None)
+        assert isinstance(next(stream), events.Delta)
+        assert stream.accepted == events.Accepted("r-1", 5, 0.5)
+        assert stream.resume_point() == ResumeFrom(5, ((7,),))
+        list(stream)
+        assert stream.resume_point() == ResumeFrom(5, ((7, 8),))
+
+
+def cut_off(request):
+    """A router that dies after every second token of two choices."""
+    yield accepted(request)
+    yield delta("", 1, 2, choice=1)
+    raise errors.Unavailable("gone")
+
+
+def test_a_stream_that_is_cut_again_and_again_goes_on():
+    with FakeRouter(cut_off) as router, Client(router.address) as client:
+        resume = None
+        for times in (1, 2, 3):
+            stream = client.generate("hi", n=2, resume_from=resume)
+            with pytest.raises(errors.Unavailable):
+                list(stream)
+            resume = stream.resume_point()
+            assert resume == ResumeFrom(5, ((), (1, 2) * times))
+    assert [list(one.ids) for one in router.requests[2].resume_from.emitted] == [[], [1, 2, 1, 2]]
+    assert router.requests[2].resume_from.seed == 5
+
+
+async def test_async_streams_tell_where_to_go_on_too():
+    with FakeRouter(cut_off) as router:
+        async with AsyncClient(router.address) as client:
+            stream = client.generate("hi", n=2)
+            assert stream.accepted is None
+            with pytest.raises(errors.Unavailable):
+                _ = [event async for event in stream]
+            assert stream.accepted.seed == 5
+            assert stream.resume_point() == ResumeFrom(5, ((), (1, 2)))
+
+
+def test_what_was_predicted_and_moves():
+    def script(request):
+        timings = inference_pb2.Timings(
+            predicted_ttft=duration_pb2.Duration(seconds=1),
+            predicted_itl=duration_pb2.Duration(nanos=500_000_000),
+            migrations=3,
+        )
+        yield completed(request, timings=timings)
+
+    with FakeRouter(script) as router, Client(router.address) as client:
+        timings = client.complete("hi").completed.timings
+    assert (timings.predicted_ttft, timings.predicted_itl, timings.migrations) == (1.0, 0.5, 3)
 
 
 def test_the_server_sees_a_finished_call_and_no_cancel():
@@ -245,7 +302,7 @@ def test_model_and_fleet():
         router.fleet.queue.waiting = 3
         recommended = events.DefaultSampling(temperature=0.5, top_k=4)
         assert client.model() == events.Model(
-            "tiny", 300, 512, frozenset({1, 2}), True, 64, recommended
+            "tiny", 300, 512, frozenset({1, 2}), True, 64, recommended, events.Targets(2.0, 0.25)
         )
         assert client.fleet(check_integrity=True).queue.waiting == 3
         client.fleet()

@@ -5,6 +5,8 @@ import pytest
 
 from baton import errors
 from baton._convert import Message, to_request, to_timeout
+from baton.events import ResumeFrom
+from baton.v1 import inference_pb2
 
 
 def test_nothing_given_means_nothing_set():
@@ -60,6 +62,25 @@ def test_what_shapes_the_output_arrives():
     assert penalties == (1.5, -0.5, 2.0)
 
 
+def test_what_is_asked_of_the_scheduler_arrives():
+    request = to_request(
+        "hi",
+        {
+            "request_class": "batch", "ttft_target": 0.5, "itl_target": 1, "priority": -10,
+            "tenant": "t", "resume_from": ResumeFrom(2**64 - 1, ((1, 2), ())),
+        },
+    )  # fmt: skip
+    assert request.request_class == inference_pb2.REQUEST_CLASS_BATCH
+    assert request.ttft_target.ToMilliseconds() == 500
+    assert request.itl_target.ToMilliseconds() == 1000
+    assert (request.priority, request.tenant) == (-10, "t")
+    assert request.resume_from.seed == 2**64 - 1
+    assert [list(one.ids) for one in request.resume_from.emitted] == [[1, 2], []]
+    nothing = to_request("hi", {"request_class": None, "ttft_target": None, "resume_from": None})
+    for name in ("ttft_target", "itl_target", "resume_from"):
+        assert not nothing.HasField(name)
+
+
 def test_prompts():
     assert list(to_request([1, 2], {}).token_ids.ids) == [1, 2]
     assert list(to_request(np.array([1, 2]), {}).token_ids.ids) == [1, 2]
@@ -109,6 +130,13 @@ def test_one_stop_string_needs_no_list():
         ("hi", {"repetition_penalty": "1"}, "repetition_penalty"),
         ("hi", {"prompt_logprobs": True}, "prompt_logprobs"),
         ("hi", {"max_new_tokens": 7}, "max_new_tokens"),
+        ("hi", {"request_class": 1}, "request_class"),
+        ("hi", {"ttft_target": "1"}, "ttft_target"),
+        ("hi", {"itl_target": True}, "itl_target"),
+        ("hi", {"priority": 1.5}, "priority"),
+        ("hi", {"tenant": 7}, "tenant"),
+        ("hi", {"resume_from": 7}, "resume_from"),
+        ("hi", {"resume_from": ResumeFrom(7, ((1, "2"),))}, "resume_from.emitted[0][1]"),
     ],
 )
 def test_wrong_types_name_the_argument(prompt, options, argument):
@@ -137,6 +165,14 @@ def test_wrong_types_name_the_argument(prompt, options, argument):
         ("hi", {"logit_bias": {-1: 1.0}}, "sampling.logit_bias[-1]"),
         ("hi", {"bad_sequences": [[1], [-1]]}, "sampling.bad_sequences[1].token_ids[0]"),
         ("hi", {"prompt_logprobs": -1}, "sampling.prompt_logprobs"),
+        ("hi", {"request_class": "urgent"}, "request_class"),
+        ("hi", {"ttft_target": float("inf")}, "ttft_target"),
+        ("hi", {"itl_target": float("nan")}, "itl_target"),
+        ("hi", {"itl_target": 1e300}, "itl_target"),
+        ("hi", {"priority": 2**31}, "priority"),
+        ("hi", {"tenant": "\ud800"}, "tenant"),
+        ("hi", {"resume_from": ResumeFrom(-1, ())}, "resume_from.seed"),
+        ("hi", {"resume_from": ResumeFrom(1, ((), (-1,)))}, "resume_from.emitted[1].ids[0]"),
     ],
 )
 def test_what_the_wire_cannot_carry_names_the_field(prompt, options, field):

@@ -1,18 +1,14 @@
--- -> {now, settled, waiting, turns, claims, {record, pending sequences, pending tokens}...}
+-- -> {now, settled, waiting, work waiting, turns, claims, {clock, what it shows, ...},
+--     {worker, record, ...}, {worker, what is claimed, ...}}
 sweep()
-local answer = {
+return {
   now,
   settled and 1 or 0,
   call('ZCARD', QUEUE),
+  sum('queued'),
   call('ZCARD', TURNS),
   call('ZCARD', LEASES),
+  call('ZRANGEBYSCORE', CLOCKS, string.format('(%.0f', now), '+inf', 'WITHSCORES'),
+  call('HGETALL', RECORDS),
+  call('HGETALL', PENDING),
 }
-for _, id in ipairs(call('HKEYS', RECORDS)) do
-  local worker = load(STATES, id)
-  table.insert(answer, {
-    call('HGET', RECORDS, id),
-    worker.pending_sequences,
-    worker.pending_tokens,
-  })
-end
-return answer

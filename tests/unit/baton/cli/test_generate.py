@@ -89,6 +89,23 @@ def test_more_options_reach_the_router():
     assert sampling.HasField("prompt_logprobs")
 
 
+def test_options_for_the_scheduler_reach_the_router():
+    with FakeRouter() as router:
+        done = run(
+            router, "Once", "--class=batch", "--ttft-target=2.5", "--itl-target=0.5",
+            "--priority=-3", "--tenant=t",
+        )  # fmt: skip
+        wrong = run(router, "Once", "--class=urgent")
+    assert done.exit_code == 0
+    (request,) = router.requests
+    assert request.request_class == inference_pb2.REQUEST_CLASS_BATCH
+    assert request.ttft_target.ToMilliseconds() == 2500
+    assert request.itl_target.ToMilliseconds() == 500
+    assert (request.priority, request.tenant) == (-3, "t")
+    assert wrong.exit_code == 1
+    assert "request_class: must be one of interactive, batch" in wrong.stderr
+
+
 @pytest.mark.parametrize("value", ["7", "7=", "=1", "a=1", "7=b"])
 def test_a_bias_that_is_none(value):
     with FakeRouter() as router:

@@ -98,6 +98,28 @@ def test_check_asks_for_integrity_and_what_is_broken_fails(router):
     assert "nothing is wrong" not in done.output
 
 
+def test_shows_what_became_of_targets_and_failures(router):
+    has = router.fleet.router
+    has.refused_requests, has.degraded_requests, has.ttft_held, has.itl_held = 21, 22, 23, 24
+    has.resumed_sequences, has.recomputed_sequences, has.migrated_sequences = 25, 26, 27
+    has.local_prompts = 28
+    router.fleet.queue.queued_work.FromMilliseconds(1500)
+    text = run(router.address).output
+    for part in (
+        "11 waiting (1.5 s of prompts)", "(23 within TTFT, 24 within ITL)", "21 refused",
+        "22 degraded", "25 resumed", "26 recomputed", "27 migrated", "28 prompts beside decode",
+    ):  # fmt: skip
+        assert part in text
+    assert "degraded:" not in text
+
+
+def test_says_that_the_fleet_is_degraded(router):
+    router.fleet.queue.degraded = "no decode worker is there"
+    done = run(router.address)
+    assert done.exit_code == 0, "it serves"
+    assert done.output.endswith("degraded: no decode worker is there\n")
+
+
 def test_redis_away_is_a_problem(router):
     router.fleet.queue.redis_available = False
     done = run(router.address)
@@ -126,7 +148,8 @@ def test_starting_is_told_apart_from_not_running(tmp_path, monkeypatch):
 
 def test_wire_json_of_every_kind_of_field():
     response = inference_pb2.GenerateResponse()
-    assert to_json(response) == {"delta": None, "completed": None, "prompt": None}
+    kinds = ("delta", "completed", "prompt", "accepted")
+    assert to_json(response) == dict.fromkeys(kinds)
     timings = inference_pb2.Timings(queue=duration_pb2.Duration(seconds=1, nanos=500_000_000))
     found = to_json(timings)
     assert found["queue"] == 1.5

@@ -14,7 +14,7 @@ import pytest
 
 from baton.local.identity import ProcessIdentity
 from baton.local.paths import RunDir
-from baton.local.state import Phase
+from baton.local.state import Kind, Phase
 from tests.support.fake_router import FakeRouter
 from tests.support.up_process import SOON, UpProcess, assert_all_gone
 
@@ -58,6 +58,21 @@ def test_up_says_where_it_serves_and_ctrl_c_stops_everything_in_order(baton):
     assert baton.state() is None
     for name in names:
         assert (baton.run_dir / "logs" / f"{name}.log").stat().st_size > 0
+
+
+def test_several_routers_all_serve_and_are_shown(baton):
+    process = baton.up("--routers=2")
+    state = baton.wait_phase()
+    routers = [one for one in state.processes if one.kind is Kind.ROUTER]
+    assert [one.name for one in routers] == ["router-0", "router-1"]
+    assert routers[0].address == baton.address
+    for one in routers:
+        assert baton.run("status", f"--address={one.address}").returncode == 0
+    process.send_signal(signal.SIGINT)
+    out, _ = end(process)
+    assert all(re.search(rf"{one.name} +{one.address} ", out) for one in routers)
+    assert_all_gone(state)
+    assert set(baton.stop_order()[:2]) == {"router-0", "router-1"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

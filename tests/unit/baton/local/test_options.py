@@ -17,6 +17,7 @@ def parsed(arguments):
 def test_arguments_mean_the_same_to_a_copy_of_the_program():
     options = UpOptions(
         model="a b.gguf", name="n", prefill=0, decode=3, aggregated=True, hosts=2, threads=2,
+        routers=3,
         dtype="float32", redis="redis://x", fleet="f", host="0.0.0.0", grpc_port=7,
         kv_bytes=1234, segment_bytes=99, block_size=8, grace=1.5, directory=Path("/r"),
         service_flags=("router:--a=1", "worker:--b=2"),
@@ -25,7 +26,7 @@ def test_arguments_mean_the_same_to_a_copy_of_the_program():
     assert found["model"] == "a b.gguf"
     assert (found["prefill"], found["decode"], found["threads"]) == (0, 3, 2)
     assert found["aggregated"] is True
-    assert found["hosts"] == 2
+    assert (found["hosts"], found["routers"]) == (2, 3)
     assert found["dtype"].value == "float32"
     assert (found["name"], found["redis"], found["fleet"]) == ("n", "redis://x", "f")
     assert (found["host"], found["grpc_port"]) == ("0.0.0.0", 7)
@@ -68,3 +69,4 @@ def test_sizes_for_people():
 def test_clients_on_this_machine_cannot_call_a_wildcard():
     assert UpOptions(host="0.0.0.0").address == "127.0.0.1:7600"
     assert UpOptions(host="192.0.2.1").address == "192.0.2.1:7600"
+    assert UpOptions(host="[::]").reachable("[::]:20000") == "127.0.0.1:20000"

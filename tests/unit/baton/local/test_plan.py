@@ -69,6 +69,20 @@ def test_every_host_gets_workers():
         assert len(transfers) == hosts
 
 
+def test_several_routers_are_one_fleet_and_the_first_has_the_port():
+    specs = by_name(plan_of(routers=3, grpc_port=7601, host="0.0.0.0", service_flags=["router:-x"]))
+    routers = [spec for spec in specs.values() if spec.kind is Kind.ROUTER]
+    assert [spec.name for spec in routers] == ["router-0", "router-1", "router-2"]
+    assert routers[0].address == "0.0.0.0:7601"
+    assert all(spec.address.startswith("0.0.0.0:") for spec in routers)
+    assert len({spec.address for spec in specs.values()}) == len(specs)
+    assert len({spec.ready_file for spec in routers}) == 3
+    for name in ("redis", "fleet", "model"):
+        assert len({flag(spec, name) for spec in routers}) == 1
+    assert flag(routers[1], "fleet") == flag(specs["decode-0"], "fleet")
+    assert all("-x" in spec.command for spec in routers)
+
+
 def test_the_services_understand_their_flags():
     settings = {
         Kind.TRANSFER: TransferSettings,
@@ -86,7 +100,7 @@ def test_the_services_understand_their_flags():
             assert found.ready_file == str(spec.ready_file)
             named = {part.partition("=")[0][2:].replace("-", "_") for part in arguments}
             assert named <= found.model_fields_set
-        assert understood[Kind.ROUTER].aggregated is aggregated
+        assert understood[Kind.ROUTER].disaggregation == ("never" if aggregated else "auto")
         assert understood[Kind.DECODE].core_set == {1}
         assert understood[Kind.PREFILL].served_name == "tiny"
 
@@ -94,9 +108,9 @@ def test_the_services_understand_their_flags():
 def test_aggregated_has_no_prefill_worker_unless_asked():
     specs = by_name(plan_of(aggregated=True))
     assert "prefill-0" not in specs
-    assert "--aggregated" in specs["router"].command
+    assert "--disaggregation=never" in specs["router"].command
     assert "prefill-0" in by_name(plan_of(aggregated=True, prefill=1))
-    assert "--aggregated" not in by_name(plan_of())["router"].command
+    assert "--disaggregation=never" not in by_name(plan_of())["router"].command
 
 
 def test_a_redis_of_ones_own_needs_no_valkey():

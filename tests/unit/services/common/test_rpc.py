@@ -1,3 +1,5 @@
+import asyncio
+
 import grpc
 import pytest
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -10,6 +12,7 @@ from baton import errors
 from baton.v1 import inference_pb2, transfer_pb2, transfer_pb2_grpc
 from services.common import rpc
 from services.common.wire import ParseFailure, safe_parser
+from tests.support.proxy import Proxy
 
 LOOKUP = "/baton.v1.TransferService/Lookup"
 
@@ -17,6 +20,14 @@ LOOKUP = "/baton.v1.TransferService/Lookup"
 class Echo(transfer_pb2_grpc.TransferServiceServicer):
     async def Lookup(self, request, context):
         return transfer_pb2.LookupResponse(held=[True] * len(request.names))
+
+
+class Silent(transfer_pb2_grpc.TransferServiceServicer):
+    """Answers after a while."""
+
+    async def Lookup(self, request, context):
+        await asyncio.sleep(30)
+        return transfer_pb2.LookupResponse()
 
 
 @pytest.fixture
@@ -43,7 +54,6 @@ async def test_health_follows_what_the_service_says(server):
 
 def test_reflection_describes_the_service():
     """Over a synchronous channel, as command-line tools use it."""
-    import asyncio
     import threading
 
     started, stop, address = threading.Event(), threading.Event(), []
@@ -72,6 +82,29 @@ def test_reflection_describes_the_service():
     finally:
         stop.set()
         thread.join(10)
+
+
+async def test_a_peer_that_vanished_without_a_word_is_noticed():
+    """Its connection stays open, and nothing passes any more."""
+    running = await rpc.serve(
+        "127.0.0.1:0",
+        [lambda s: transfer_pb2_grpc.add_TransferServiceServicer_to_server(Silent(), s)],
+        [],
+    )
+    proxy = Proxy(running.address)
+    proxy.start()
+    try:
+        async with rpc.channel(proxy.address) as channel:
+            stub = transfer_pb2_grpc.TransferServiceStub(channel)
+            call = asyncio.ensure_future(stub.Lookup(transfer_pb2.LookupRequest(), timeout=30))
+            await asyncio.sleep(0.3)
+            with proxy.stalled(), pytest.raises(grpc.aio.AioRpcError) as failed:
+                async with asyncio.timeout(12):
+                    await call
+            assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
+    finally:
+        proxy.close()
+        await running.stop(0)
 
 
 async def test_a_taken_port_is_an_os_error_that_names_it(server):

@@ -9,13 +9,19 @@ import pytest
 from baton.errors import Exhausted, Unavailable
 from baton.policy.fleet import NOTHING, Role, Usage
 from services.router.dispatch import DispatchConfig
-from tests.support.fleet import demand, registered, router, until, worker
+from tests.support import fleet as support
+from tests.support.fleet import demand, registered, until, worker
 
 PREFILL, DECODE = worker("p", Role.PREFILL), worker("d")
 ONE_AT_A_TIME = (
     worker("p", Role.PREFILL, capacity=Usage(1, 1000)),
     worker("d", capacity=Usage(1, 1000)),
 )
+
+
+def router(url, fleet, **changes):
+    """One that sends prompts to prefill workers while there are any."""
+    return support.router(url, fleet, DispatchConfig(**{"disaggregation": "always", **changes}))
 
 
 async def assert_idle(one):
@@ -67,10 +73,9 @@ async def test_without_prefill_workers_and_when_aggregated_decode_workers_do_all
         placement = await one.dispatcher.turn(demand("r"))
         assert placement.prefill is None
         assert placement.decode.worker_id == "d"
-    aggregated = DispatchConfig(aggregated=True)
     async with (
         registered(redis_server.url, fleet, PREFILL, DECODE),
-        router(redis_server.url, fleet, aggregated) as one,
+        router(redis_server.url, fleet, disaggregation="never") as one,
     ):
         assert (await one.dispatcher.turn(demand("r"))).prefill is None
 
@@ -195,7 +200,9 @@ async def test_a_failing_prefill_worker_does_not_stop_requests(redis_server, fle
         router(redis_server.url, fleet) as one,
     ):
         one.view.report_failure("p", "one")
-        assert (await one.dispatcher.turn(demand("r"))).prefill is None
+        placement = await one.dispatcher.turn(demand("r"))
+        assert placement.prefill is None
+        assert placement.degraded
         one.view.report_success("p", "one")
         assert (await one.dispatcher.turn(demand("s"))).prefill is not None
 
@@ -220,7 +227,7 @@ async def test_too_large_is_refused_at_once_and_holds_nobody_up(redis_server, fl
 
 
 async def test_without_workers_unavailable_after_a_while(redis_server, fleet):
-    async with router(redis_server.url, fleet, DispatchConfig(patience_s=0.2)) as one:
+    async with router(redis_server.url, fleet, patience_s=0.2) as one:
         with pytest.raises(Unavailable) as refused:
             await one.dispatcher.turn(demand("r"))
         assert refused.value.retry_after is not None
@@ -236,11 +243,10 @@ async def test_a_worker_that_appears_takes_who_waits_for_one(redis_server, fleet
 
 
 async def test_a_queue_that_is_too_long_refuses_at_once(redis_server, fleet):
-    config = DispatchConfig(max_waiting=2)
     async with (
         registered(redis_server.url, fleet, *ONE_AT_A_TIME),
-        router(redis_server.url, fleet, config) as one,
-        router(redis_server.url, fleet, config) as two,
+        router(redis_server.url, fleet, max_waiting=2) as one,
+        router(redis_server.url, fleet, max_waiting=2) as two,
     ):
         await one.dispatcher.turn(demand("first"))
         tasks = [
@@ -265,10 +271,9 @@ async def test_a_queue_that_is_too_long_refuses_at_once(redis_server, fleet):
 
 
 async def test_claims_live_as_long_as_the_request_and_not_much_longer(redis_server, fleet):
-    config = DispatchConfig(lease_s=0.6)
     async with (
         registered(redis_server.url, fleet, DECODE),
-        router(redis_server.url, fleet, config) as one,
+        router(redis_server.url, fleet, lease_s=0.6) as one,
     ):
         await one.dispatcher.turn(demand("r"))
         await asyncio.sleep(1.8)

@@ -7,9 +7,10 @@ from itertools import pairwise
 import pytest
 
 from baton.errors import Unavailable
-from baton.policy.fleet import Role, Usage
+from baton.policy.fleet import Load, Role, Usage
 from services.common.fleet.store import FleetSnapshot
 from services.router.fleet import AVOID_S, MAX_AVOID_S, FleetView
+from services.router.losses import LOST_S
 from tests.support.fleet import worker
 
 
@@ -22,7 +23,7 @@ class FakeStore:
         self.tell(*workers)
 
     def tell(self, *workers, settled=True):
-        self.answer = FleetSnapshot(workers, 0, 0, 0, 0.0, settled)
+        self.answer = FleetSnapshot(workers, 0, 0.0, 0, 0, 0.0, settled, {})
 
     async def snapshot(self):
         self.asked += 1
@@ -41,8 +42,8 @@ class FakeClock:
 
 
 @asynccontextmanager
-async def viewing(store, clock=None, poll_s=60.0):
-    view = FleetView(store, poll_s, clock or FakeClock())
+async def viewing(store, clock=None, poll_s=60.0, roles=frozenset(Role)):
+    view = FleetView(store, poll_s, clock or FakeClock(), roles)
     await view.start()
     try:
         yield view
@@ -177,3 +178,100 @@ async def test_the_models_limits_are_what_both_roles_can_hold():
         store.tell()
         await view.refresh()
         assert view.model() is None
+
+
+async def test_own_claims_count_in_the_roster_too():
+    store = FakeStore(worker("a"))
+    async with viewing(store) as view:
+        view.add_pending(worker("a"), Usage(1, 10), 0.5)
+        assert view.roster.get("a").prompt_start_s == 0.5
+        view.add_pending(worker("a"), Usage(-1, -10), -0.5)
+        assert view.roster.get("a") == worker("a")
+
+
+async def test_a_worker_that_stays_away_is_lost_and_one_that_restarted_at_once():
+    clock = FakeClock()
+    store = FakeStore(worker("a"), worker("b"))
+    async with viewing(store, clock) as view:
+        gone, restarted = view.lost(worker("a")), view.lost(worker("b"))
+        assert view.lost(worker("a")) is gone
+        store.tell(worker("b", incarnation="two"))
+        await view.refresh()
+        assert restarted.is_set()
+        assert view.lost(worker("b")).is_set()
+        assert not gone.is_set()
+        clock.now += LOST_S
+        await view.refresh()
+        assert gone.is_set()
+
+
+async def test_nobody_is_lost_while_redis_is_away_or_has_not_settled():
+    clock = FakeClock()
+    store = FakeStore(worker("a"))
+    async with viewing(store, clock) as view:
+        lost = view.lost(worker("a"))
+        store.tell(settled=False)
+        for _ in range(3):
+            await view.refresh()
+            clock.now += LOST_S
+        store.tell()
+        await view.refresh()
+        store.available = False
+        clock.now += LOST_S
+        await view.refresh()
+        store.available = True
+        await view.refresh()
+        assert not lost.is_set()
+
+
+async def test_what_is_missing_is_told_in_words():
+    prefill, decode = worker("p", Role.PREFILL), worker("d")
+    store = FakeStore(prefill, decode)
+    async with viewing(store) as view:
+        assert view.degraded == ""
+        for there, words in (
+            ((prefill,), "no decode worker is there: prefill workers serve both"),
+            ((decode,), "no prefill worker is there: decode workers serve both"),
+            ((worker("d", draining=True), prefill), "no decode worker"),
+            ((), "no worker is there"),
+        ):
+            store.tell(*there)
+            await view.refresh()
+            assert view.degraded.startswith(words)
+    async with viewing(FakeStore(decode), roles={Role.DECODE}) as view:
+        assert view.degraded == ""
+
+
+async def test_before_the_first_snapshot_nothing_is_known_to_be_wrong():
+    store = FakeStore()
+    store.available = False
+    async with viewing(store) as view:
+        assert view.degraded == ""
+        assert not view.settled
+
+
+async def test_workers_get_on_with_their_prompts_while_redis_is_away():
+    clock = FakeClock()
+    store = FakeStore(worker("a", load=Load(prompt_backlog_s=2.0), pending_prompt_s=1.0))
+    async with viewing(store, clock) as view:
+        store.available = False
+        for elapsed, left in ((0.5, 2.5), (1.5, 1.0), (0.4, 0.6), (5.0, 0.0)):
+            clock.now += elapsed
+            await view.refresh()
+            assert view.roster.get("a").prompt_start_s == pytest.approx(left)
+
+
+async def test_the_mean_step_of_those_who_decode():
+    loads = [Load(decode_step_s=seconds) for seconds in (0.0, 0.02, 0.04)]
+    workers = [worker(f"d{number}", load=load) for number, load in enumerate(loads)]
+    async with viewing(FakeStore(*workers)) as view:
+        assert view.decode_step_s == pytest.approx(0.03)
+    async with viewing(FakeStore(worker("d"))) as view:
+        assert view.decode_step_s == 0.0
+
+
+async def test_a_large_fleet_is_asked_for_less_often():
+    store = FakeStore(*(worker(f"w{number}") for number in range(200)))
+    async with viewing(store, poll_s=0.01):
+        await asyncio.sleep(0.3)
+        assert 2 <= store.asked <= 3

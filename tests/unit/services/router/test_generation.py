@@ -7,8 +7,10 @@ import time
 import pytest
 
 from baton import errors
+from baton.naming import tenant_salt
+from baton.policy.score import Urgency
 from services.router.deadline import Deadline
-from services.router.events import Completed, Delta, FinishReason
+from services.router.events import Admitted, Completed, Delta, FinishReason
 from services.router.retry import RetryLimits
 from tests.support.router_parts import RouterParts, request
 
@@ -105,10 +107,20 @@ async def test_stop_string_across_tokens_and_the_handoff(stop, text, count, step
     await parts.check_all_given_back()
 
 
-async def test_tokens_of_held_back_text_are_sent_at_once():
+async def test_tokens_of_held_back_text_are_sent_at_once_and_the_last_has_all_text():
     parts = RouterParts("ab\0")
     deltas = [event async for event in parts.events(request(stop=["abc"]))][:-1]
-    assert [(d.text, len(d.tokens)) for d in deltas] == [("", 1), ("", 1), ("", 1), ("ab", 0)]
+    assert [(d.text, len(d.tokens)) for d in deltas] == [("", 1), ("", 1), ("ab", 1)]
+    parts = RouterParts("ab~")
+    deltas = [event async for event in parts.events(request(max_tokens=3))][:-1]
+    assert [(d.text, len(d.tokens)) for d in deltas] == [("a", 1), ("b", 1), ("~", 1)]
+
+
+async def test_text_that_is_held_back_when_a_worker_ends_the_output_by_itself():
+    parts = RouterParts("ab")
+    parts.legs._end = lambda _output, _generation, done: FinishReason.STOP if done == 2 else None
+    deltas = [event async for event in parts.events(request(stop=["abc"]))][:-1]
+    assert [(d.text, len(d.tokens)) for d in deltas] == [("", 1), ("", 1), ("ab", 0)]
 
 
 @pytest.mark.parametrize(
@@ -298,7 +310,8 @@ async def test_attempts_are_capped():
 
 
 async def test_retries_before_the_first_token_are_budgeted_and_resuming_is_not():
-    parts = RouterParts(limits=RetryLimits(ratio=0, reserve=1))
+    parts = RouterParts()
+    parts.dispatcher.budget = 1
     parts.legs.prefill_faults = [GONE, None]
     parts.legs.decode_faults = [(1, GONE), (1, GONE)]
     _, ids, _ = await parts.run()
@@ -460,7 +473,112 @@ async def test_counters_tell_how_requests_ended():
     assert (counters.completed, counters.failed, counters.cancelled) == (1, 1, 1)
 
 
-async def test_events_are_deltas_and_one_completed():
-    events = [event async for event in RouterParts().events()]
+async def test_events_are_the_word_that_it_was_let_in_deltas_and_one_completed():
+    fields = request(request_id="mine", seed=7)
+    first, *events = [event async for event in RouterParts().all_events(fields)]
+    assert first == Admitted("mine", 7, 0.25)
     assert all(isinstance(event, Delta) for event in events[:-1])
     assert isinstance(events[-1], Completed)
+
+
+async def test_what_it_asks_of_the_scheduler_reaches_the_dispatcher_and_the_workers():
+    urgency = {"batch": True, "ttft_target_s": 9.0, "priority": 3, "tenant": "t"}
+    parts = RouterParts()
+    parts.legs.decode_faults = [(1, GONE)]
+    await parts.run(request(urgency=urgency))
+    assert parts.dispatcher.turns == [
+        (Urgency(ttft_target_s=9.0, priority=3, batch=True, tenant="t"), False)
+    ]
+    assert parts.dispatcher.priorities == [3]
+    before, after = parts.dispatcher.demands
+    assert (before.itl_target_s, after.itl_target_s) == (None, 5.0)
+    assert (before.emitted_tokens, after.emitted_tokens) == (0, 2)
+    call = parts.legs.calls[0]
+    assert (call.itl_target_s, call.generation.salt) == (5.0, tenant_salt("t"))
+
+
+class Hints:
+    """Knows that a worker has the prompt."""
+
+    async def cached(self, tokens, salt, /):
+        self.asked = (tokens, salt)
+        return {"prefill-1": 5}
+
+
+async def test_hints_of_what_is_cached_come_with_the_demand():
+    hints = Hints()
+    parts = RouterParts(hints=hints)
+    await parts.run(request("ab", urgency={"tenant": "t"}))
+    assert hints.asked == ((97, 98), tenant_salt("t"))
+    assert parts.dispatcher.demands[0].cached == {"prefill-1": 5}
+
+
+@pytest.mark.parametrize("reason", ["TARGET_OUT_OF_REACH", "TARGET_MISSED", "QUEUE_FULL"])
+async def test_refusals_come_first_and_are_counted(reason):
+    parts = RouterParts()
+    parts.dispatcher.refusal = errors.Exhausted("no", reason=reason)
+    with pytest.raises(errors.Exhausted):
+        await anext(parts.all_events())
+    counters, refused = parts.register.counters, reason != "QUEUE_FULL"
+    assert (counters.refused, counters.failed) == (refused, not refused)
+    await parts.check_all_given_back()
+
+
+async def test_what_was_predicted_is_reported():
+    timings = (await RouterParts().run())[2].timings
+    assert (timings.predicted_ttft, timings.predicted_itl, timings.migrations) == (0.25, 0.125, 0)
+
+
+@pytest.mark.parametrize(
+    ("placing", "counted"),
+    [
+        ({}, (1, 1, 0, 0)),
+        ({"ttft_target_s": 0.0}, (0, 1, 0, 0)),
+        ({"itl_target_s": 0.0}, (1, 0, 0, 0)),
+        ({"itl_target_s": None}, (1, 1, 0, 0)),
+        ({"local": True}, (1, 1, 1, 0)),
+        ({"degraded": True}, (1, 1, 0, 1)),
+    ],
+)
+async def test_completed_requests_are_counted_by_what_was_held(placing, counted):
+    parts = RouterParts()
+    parts.dispatcher.placing = placing
+    await parts.run()
+    counters = parts.register.counters
+    assert (counters.ttft_held, counters.itl_held, counters.local, counters.degraded) == counted
+
+
+async def test_the_dispatcher_learns_from_what_came_of_it():
+    parts = RouterParts()
+    await parts.run()
+    assert parts.dispatcher.outputs == [len(IDS)]
+    assert len(parts.dispatcher.handoffs) == 1
+    for prefill, faults in ((0, []), (2, [(1, GONE)])):
+        parts = RouterParts(prefill=prefill)
+        parts.legs.decode_faults = faults
+        await parts.run()
+        assert parts.dispatcher.outputs == [len(IDS)]
+        assert parts.dispatcher.handoffs == [], "no handoff, or one with a failure in it"
+
+
+@pytest.mark.parametrize(
+    ("cached", "counted"), [(6, (1, 0)), (1, (1, 0)), (0, (0, 1))], ids=["all", "block", "none"]
+)
+async def test_whether_a_failed_sequence_had_its_kv_still_is_counted(cached, counted):
+    parts = RouterParts()
+    parts.legs.cached = cached
+    parts.legs.decode_faults = [(1, GONE)]
+    await parts.run()
+    counters = parts.register.counters
+    assert (counters.resumed, counters.recomputed) == counted
+    parts = RouterParts()
+    await parts.run()
+    assert parts.register.counters.resumed + parts.register.counters.recomputed == 0
+
+
+async def test_more_than_a_block_missing_is_recomputed():
+    parts = RouterParts()
+    parts.legs.cached = 3
+    parts.legs.decode_faults = [(1, GONE)]
+    await parts.run(request("p" * 20))
+    assert parts.register.counters.recomputed == 1

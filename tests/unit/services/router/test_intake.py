@@ -4,9 +4,12 @@ import pytest
 
 from baton import errors
 from services.router.intake import Intake
+from services.router.request import ClassTargets, ResumeFrom
 from services.router.text import SamplingDefaults
 from services.router.validation import RequestFields, SamplingFields, TextPrompt, TokenPrompt
 from tests.support.router_parts import LIMITS, FakeFleet, Letters
+
+TARGETS = ClassTargets(1.0, 0.25, 30.0, 0.5)
 
 
 class Watched(Letters):
@@ -18,7 +21,7 @@ class Watched(Letters):
 
 
 def intake(tokenizer=None, fleet=None, name=""):
-    return Intake(tokenizer or Letters(), fleet or FakeFleet(), name, default_max_tokens=100)
+    return Intake(tokenizer or Letters(), fleet or FakeFleet(), name, 100, TARGETS)
 
 
 async def test_tokenizes_in_a_thread():
@@ -106,3 +109,43 @@ async def test_each_choice_has_an_output_of_its_own():
 async def test_the_prompt_is_decoded_for_an_echo():
     accepted = await intake().accept(RequestFields(TokenPrompt((97, 98)), echo=True))
     assert accepted.prompt_text == "ab"
+
+
+def test_the_targets_of_classes_are_told():
+    assert intake().model().targets is TARGETS
+
+
+async def test_fields_for_the_scheduler_are_checked_before_anything_is_tokenized():
+    tokenizer = Watched()
+    with pytest.raises(errors.InvalidRequest, match="tenant"):
+        await intake(tokenizer).accept(RequestFields(TextPrompt("a"), tenant="?"))
+    assert not hasattr(tokenizer, "thread")
+
+
+@pytest.mark.parametrize(
+    ("ids", "refused"),
+    [
+        ((), False),
+        ((1, 2), False),
+        ((1, 0), False),
+        ((0,), False),
+        ((0, 1), True),
+        ((1, 0, 0), True),
+    ],
+)
+async def test_a_stream_may_have_ended_but_not_before_its_last_token(ids, refused):
+    fields = RequestFields(TextPrompt("a"), resume_from=ResumeFrom(7, (ids,)))
+    if refused:
+        with pytest.raises(errors.InvalidRequest) as raised:
+            await intake().accept(fields)
+        assert raised.value.field == "resume_from.emitted[0]"
+        return
+    generation = (await intake().accept(fields)).generation
+    assert (generation.emitted, generation.sampling.seed) == ((ids,), 7)
+    assert generation.resumed == bool(ids)
+
+
+async def test_an_end_token_that_may_not_end_yet_may_be_followed():
+    sampling = SamplingFields(min_tokens=1)
+    fields = RequestFields(TextPrompt("a"), sampling=sampling, resume_from=ResumeFrom(7, ((0, 1),)))
+    assert (await intake().accept(fields)).generation.emitted == ((0, 1),)

@@ -7,8 +7,9 @@ import grpc
 import pytest
 
 from baton import errors
-from baton.naming import LeaseId, RequestId
+from baton.naming import LeaseId, RequestId, tenant_salt
 from baton.policy.fleet import Role
+from baton.policy.score import Urgency
 from baton.v1 import (
     decode_pb2,
     decode_pb2_grpc,
@@ -19,20 +20,22 @@ from baton.v1 import (
 )
 from services.common import rpc
 from services.common.background import Background
-from services.router.channels import Channels
-from services.router.deadline import Deadline
-from services.router.events import FinishReason, SampledToken
-from services.router.legs import (
+from services.router.calls import (
     DecodeCall,
     Finished,
     FirstToken,
+    HandedOff,
     Handoff,
-    Legs,
     Prefilled,
     Prompted,
     Started,
     Tokens,
 )
+from services.router.channels import Channels
+from services.router.deadline import Deadline
+from services.router.events import FinishReason, SampledToken
+from services.router.leases import Lease
+from services.router.legs import Legs
 from services.router.validation import Generation, Sampling
 from tests.support.router_parts import worker
 
@@ -42,7 +45,9 @@ SAMPLING = Sampling(
     repetition_penalty=1.5, presence_penalty=-0.5, frequency_penalty=0.25,
     logit_bias=((4, -2.5),), bad_sequences=((7,), (8, 9)), prompt_logprobs=0,
 )  # fmt: skip
-GENERATION = Generation(RequestId("r"), (1, 2, 3), SAMPLING, 10, (), choices=2)
+URGENCY = Urgency(priority=-3, tenant="t")
+GENERATION = Generation(RequestId("r"), (1, 2, 3), SAMPLING, 10, (), choices=2, urgency=URGENCY)
+LEASE = Lease(LeaseId("lease-1"), "transfer:1")
 WIRE_SAMPLING = sampling_pb2.SamplingParams(
     temperature=0.5,
     top_k=3,
@@ -156,17 +161,21 @@ async def channels():
 
 
 @pytest.fixture
-def legs(channels):
-    return Legs(channels, prefill_timeout_s=5.0, decode_stall_s=0.2)
+async def gone():
+    """Set once the fleet knows that the worker is gone."""
+    return asyncio.Event()
+
+
+@pytest.fixture
+def legs(channels, gone):
+    return Legs(channels, 5.0, 0.2, lambda _worker: gone)
 
 
 @pytest.fixture
 def prefill(legs, server):
     async def call(deadline=None, address=None):
         chosen = worker(Role.PREFILL, address=address or server.address)
-        return await legs.prefill(
-            chosen, 4, GENERATION, LeaseId("lease-1"), deadline or Deadline.after(5)
-        )
+        return await legs.prefill(chosen, 4, GENERATION, LEASE, deadline or Deadline.after(5))
 
     return call
 
@@ -176,7 +185,7 @@ def decode(legs, server):
     def call(handoff=None, emitted=(), deadline=None, address=None, wants_prompt=False):
         chosen = worker(Role.DECODE, address=address or server.address)
         asked = DecodeCall(
-            RequestId("r.1"), 4, 1, GENERATION, tuple(emitted), handoff, wants_prompt
+            RequestId("r.1"), 4, 1, GENERATION, tuple(emitted), handoff, wants_prompt, 0.25
         )
         return legs.decode(chosen, asked, deadline or Deadline.after(5))
 
@@ -204,7 +213,7 @@ async def test_prefill_says_everything_and_hears_everything(prefill, workers):
             FirstToken(SampledToken(7, -0.5, ((7, -0.5),)), FinishReason.STOP),
             FirstToken(SampledToken(8), None),
         ),
-        handoff=Handoff(handoff),
+        handoff=Handoff(handoff, "layout-a", LEASE),
         cached_tokens=2,
         prompt_logprobs=(SampledToken(2, -1.5),),
     )
@@ -217,6 +226,7 @@ async def test_prefill_says_everything_and_hears_everything(prefill, workers):
             prompt_token_ids=[1, 2, 3],
             sampling=WIRE_SAMPLING,
             lease_id="lease-1",
+            tenant_salt=tenant_salt("t"),
             choices=2,
         )
     ]
@@ -264,7 +274,7 @@ async def test_decode_of_a_handoff_carries_the_emitted_tokens(decode, workers):
     handoff.choices.add(index=1, emitted=[token(7)])
     workers.script = [started(), tokens(9, 10), finished()]
     emitted = [SampledToken(7), SampledToken(8)]
-    events = [event async for event in decode(Handoff(handoff), emitted)]
+    events = [event async for event in decode(Handoff(handoff, "layout-a", LEASE), emitted)]
     assert events == [
         Started(3),
         Tokens((SampledToken(9), SampledToken(10))),
@@ -276,6 +286,8 @@ async def test_decode_of_a_handoff_carries_the_emitted_tokens(decode, workers):
     [state] = request.handoff.choices
     assert (state.index, [one.token_id for one in state.emitted]) == (1, [7, 8])
     assert request.handoff.manifest == handoff.manifest
+    assert request.handoff.tenant_salt == tenant_salt("t")
+    assert (request.priority, request.itl_target.ToMilliseconds()) == (-3, 250)
     assert not request.handoff.sampling.HasField("prompt_logprobs")
     assert len(handoff.choices[1].emitted) == 1, "the handoff may be used again"
     assert workers.outcome == "finished"
@@ -300,8 +312,13 @@ async def test_decode_of_a_prompt(decode, workers, wants_prompt):
         sampling.ClearField("prompt_logprobs")
     prompt = workers.requests[0].prompt
     assert prompt == decode_pb2.Prompt(
-        prompt_token_ids=[1, 2, 3], emitted_token_ids=[7, 8], sampling=sampling, choice=1
+        prompt_token_ids=[1, 2, 3],
+        emitted_token_ids=[7, 8],
+        sampling=sampling,
+        choice=1,
+        tenant_salt=tenant_salt("t"),
     )
+    assert workers.requests[0].priority == -3
 
 
 @pytest.mark.parametrize("script", [[], [started()], [started(), tokens(1)]])
@@ -310,6 +327,78 @@ async def test_stream_that_ends_without_finishing_is_unavailable(decode, workers
     with pytest.raises(errors.Unavailable, match="decode-0"):
         async for _ in decode():
             pass
+
+
+def handed_off(*states, lease_id="lease-9", address="transfer:2", reason=0):
+    handoff = kv_pb2.Handoff(
+        lease_id=lease_id, manifest=kv_pb2.Manifest(transfer_address=address), choices=states
+    )
+    told = decode_pb2.DecodeHandedOff(handoff=handoff, reason=reason)
+    return decode_pb2.DecodeResponse(handed_off=told)
+
+
+@pytest.mark.parametrize(
+    ("reason", "draining"),
+    [(decode_pb2.HANDOFF_REASON_DRAINING, True), (decode_pb2.HANDOFF_REASON_PREEMPTED, False)],
+)
+@pytest.mark.parametrize("address", ["transfer:2", ""])
+async def test_a_sequence_that_is_handed_over_ends_the_stream(
+    decode, workers, reason, draining, address
+):
+    state = kv_pb2.ChoiceState(index=1, emitted=[token(7), token(8)])
+    script = [started(), tokens(8), handed_off(state, address=address, reason=reason)]
+    workers.script = [*script, 0.05]
+    *_, last = [event async for event in decode(None, [SampledToken(7)])]
+    told = script[-1].handed_off.handoff
+    lease = Lease(LeaseId("lease-9"), address or "transfer-of-decode-0")
+    assert last == HandedOff(Handoff(told, "layout-a", lease), (7, 8), draining)
+    await workers.ended.wait()
+    assert workers.outcome == "finished"
+
+
+async def test_a_handoff_before_the_first_token_is_passed_on(decode, workers):
+    """A worker let it go before its first token: no token is emitted, KV may be there."""
+    told = handed_off(kv_pb2.ChoiceState(index=1)).handed_off.handoff
+    workers.script = [started(), finished()]
+    async for _ in decode(Handoff(told, "layout-a", LEASE)):
+        pass
+    [state] = workers.requests[0].handoff.choices
+    assert (state.index, list(state.emitted)) == (1, [])
+
+
+@pytest.mark.parametrize("answer", [handed_off(), handed_off(kv_pb2.ChoiceState(), lease_id="")])
+async def test_a_handoff_that_makes_no_sense(decode, workers, answer):
+    workers.script = [answer]
+    with pytest.raises(errors.InternalError, match="decode-0"):
+        await anext(decode())
+
+
+async def test_a_worker_that_is_gone_is_waited_for_no_longer(prefill, decode, workers, gone):
+    workers.script = [30.0]
+    loop = asyncio.get_running_loop()
+    for call in (prefill(), anext(decode())):
+        gone.clear()
+        workers.ended.clear()
+        task = asyncio.ensure_future(call)
+        await asyncio.sleep(0.1)
+        assert not task.done()
+        since = loop.time()
+        gone.set()
+        with pytest.raises(errors.Unavailable, match="is gone"):
+            await task
+        assert loop.time() - since < 0.5
+        async with asyncio.timeout(2):
+            await workers.ended.wait()
+        assert workers.outcome == "cancelled"
+
+
+async def test_a_worker_that_went_between_two_reads(decode, workers, gone):
+    workers.script = [started(), tokens(1), finished()]
+    events = decode()
+    await anext(events)
+    gone.set()
+    with pytest.raises(errors.Unavailable, match="is gone"):
+        await anext(events)
 
 
 async def test_unknown_event_is_an_internal_error(decode, workers):

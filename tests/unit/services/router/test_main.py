@@ -88,6 +88,10 @@ class Worker(
     async def GetWorkerStatus(self, request, context):
         return worker_pb2.GetWorkerStatusResponse()
 
+    async def WatchBlobs(self, request, context):
+        yield kv_pb2.BlobChanges(sequence=1, reset=True)
+        await asyncio.Event().wait()
+
 
 @pytest.fixture
 async def service():
@@ -171,7 +175,7 @@ def ask(**fields):
 async def test_serves_finishes_on_sigterm_and_exits_0(
     model, redis_server, fleet, tmp_path, service, worker_address
 ):
-    flags = (f"--redis={redis_server.url}", f"--fleet={fleet}")
+    flags = (f"--redis={redis_server.url}", f"--fleet={fleet}", "--disaggregation=always")
     async with router(model, tmp_path, *flags) as running:
         assert await running.health() == "SERVING"
         with pytest.raises(grpc.aio.AioRpcError) as raised:
@@ -193,7 +197,8 @@ async def test_serves_finishes_on_sigterm_and_exits_0(
 
             service.go_on.clear()
             events = aiter(running.stub.Generate(ask(), timeout=20))
-            await anext(events)
+            assert (await anext(events)).HasField("accepted")
+            assert (await anext(events)).HasField("delta")
             running.process.send_signal(signal.SIGTERM)
             await until_not_serving(running)
             with pytest.raises(grpc.aio.AioRpcError) as raised:

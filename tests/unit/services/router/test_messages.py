@@ -8,6 +8,7 @@ from baton.naming import RequestId, WorkerId
 from baton.v1 import inference_pb2, sampling_pb2
 from services.router import messages
 from services.router.events import (
+    Admitted,
     Completed,
     CompletedChoice,
     Delta,
@@ -18,6 +19,7 @@ from services.router.events import (
     TokenUsage,
 )
 from services.router.intake import ServedModel
+from services.router.request import ClassTargets, ResumeFrom
 from services.router.text import SamplingDefaults
 from services.router.validation import (
     ChatPrompt,
@@ -202,8 +204,56 @@ def test_completed(gap, stop):
 def test_model():
     limits = ModelLimits("m", 100, 50, 16, 1000)
     defaults = SamplingDefaults(temperature=0.0, top_p=0.5)
-    wire = messages.model_response(ServedModel(limits, frozenset({7, 3}), False, defaults))
+    targets = ClassTargets(0.5, 0.125, 60.0, 2.0)
+    served = ServedModel(limits, frozenset({7, 3}), False, defaults, targets)
+    wire = messages.model_response(served)
     assert (wire.model.name, wire.model.vocab_size, wire.model.context_tokens) == ("m", 100, 50)
     assert list(wire.model.eos_token_ids) == [3, 7]
     assert (wire.has_chat_template, wire.default_max_tokens) == (False, 16)
     assert wire.default_sampling == sampling_pb2.SamplingParams(temperature=0.0, top_p=0.5)
+    for told, seconds in (
+        (wire.interactive_targets.ttft, 0.5),
+        (wire.interactive_targets.itl, 0.125),
+        (wire.batch_targets.ttft, 60.0),
+        (wire.batch_targets.itl, 2.0),
+    ):
+        assert messages.seconds(told) == seconds
+
+
+def test_admitted():
+    wire = inference_pb2.GenerateResponse.FromString(
+        messages.response(Admitted(RequestId("r"), 2**64 - 1, 0.25)).SerializeToString()
+    ).accepted
+    assert (wire.request_id, wire.seed) == ("r", 2**64 - 1)
+    assert messages.seconds(wire.predicted_ttft) == 0.25
+
+
+def test_fields_for_the_scheduler():
+    request = inference_pb2.GenerateRequest
+    for wire, batch in ((0, False), (1, False), (2, True), (3, None)):
+        assert messages.request_fields(request(request_class=wire)).batch is batch
+    full = request(
+        ttft_target=messages.duration(0.0), itl_target=messages.duration(0.25), priority=-11,
+        tenant="t",
+    )  # fmt: skip
+    fields = messages.request_fields(request.FromString(full.SerializeToString()))
+    assert (fields.ttft_target_s, fields.itl_target_s) == (0.0, 0.25), "0 is not absent"
+    assert (fields.priority, fields.tenant, fields.resume_from) == (-11, "t", None)
+
+
+def test_resume_from():
+    emitted = [inference_pb2.TokenIds(ids=ids) for ids in ([1, 2], [])]
+    resume = inference_pb2.ResumeFrom(seed=2**64 - 1, emitted=emitted)
+    fields = messages.request_fields(inference_pb2.GenerateRequest(resume_from=resume))
+    assert fields.resume_from == ResumeFrom(2**64 - 1, ((1, 2), ()))
+    empty = inference_pb2.GenerateRequest(resume_from=inference_pb2.ResumeFrom())
+    assert messages.request_fields(empty).resume_from == ResumeFrom(0, ())
+
+
+def test_what_was_predicted_and_moves():
+    timings = Timings(0.5, 0.25, 0.75, None, 3.0, None, None, 2, 0, 0.5, 0.125, 3)
+    completed = Completed((), TokenUsage(5, 4, 3), timings, RequestId("r"), 1)
+    wire = messages.response(completed).completed.timings
+    assert messages.seconds(wire.predicted_ttft) == 0.5
+    assert messages.seconds(wire.predicted_itl) == 0.125
+    assert wire.migrations == 3

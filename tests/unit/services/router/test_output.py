@@ -94,3 +94,16 @@ def test_reached():
     assert ending.reached([SampledToken(1), SampledToken(2), SampledToken(END)]) is (
         FinishReason.STOP
     )
+
+
+def test_the_rest_comes_once():
+    one = output(["abc"])
+    assert one.push(tokens("ab")) == ""
+    assert [one.finish(), one.finish()] == ["ab", ""]
+
+
+def test_first_end():
+    ending = Ending(frozenset({END}), min_tokens=1, max_tokens=3)
+    assert ending.first_end([]) is None
+    assert ending.first_end([END, 1]) is None
+    assert ending.first_end([END, 1, END, END]) == 2

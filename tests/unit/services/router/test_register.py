@@ -17,6 +17,14 @@ async def test_counts_by_how_the_block_ends():
     assert register.counters == Counters(completed=1, cancelled=2, failed=1)
 
 
+async def test_targets_that_could_not_be_held_are_counted_by_themselves():
+    register = Register(2)
+    for reason in ("TARGET_MISSED", "TARGET_OUT_OF_REACH", "QUEUE_FULL"):
+        with pytest.raises(errors.Exhausted), register.request():
+            raise errors.Exhausted("no", reason=reason)
+    assert register.counters == Counters(refused=2, failed=1)
+
+
 async def test_refuses_past_the_limit():
     register = Register(1)
     with register.request():

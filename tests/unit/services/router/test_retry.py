@@ -19,18 +19,6 @@ async def test_pauses_grow_up_to_a_cap_and_are_random():
         assert longest * 3 / 4 < max(waited) <= longest
 
 
-def test_budget_is_a_fraction_of_requests():
-    retries = Retries(RetryLimits(ratio=0.25, reserve=2))
-    assert [retries.spend() for _ in range(3)] == [True, True, False]
-    for _ in range(4):
-        assert not retries.spend()
-        retries.earn()
-    assert retries.spend()
-    for _ in range(100):
-        retries.earn()
-    assert [retries.spend() for _ in range(3)] == [True, True, False]
-
-
 @pytest.mark.parametrize(
     ("error", "expected"),
     [

@@ -7,6 +7,7 @@ import time
 import grpc
 import pytest
 from google.protobuf import unknown_fields
+from google.protobuf.duration_pb2 import Duration
 
 from baton import errors
 from baton.v1 import inference_pb2, inference_pb2_grpc, sampling_pb2
@@ -81,7 +82,10 @@ async def door():
 async def test_generate_streams_deltas_and_the_end(door):
     request = Request(request_id="mine", text="prompt", sampling=Params(seed=5, logprobs=1))
     events = [event async for event in door.stub.Generate(request, timeout=10)]
-    deltas, completed = [event.delta for event in events[:-1]], events[-1].completed
+    deltas, completed = [event.delta for event in events[1:-1]], events[-1].completed
+    accepted = events[0].accepted
+    assert (accepted.request_id, accepted.seed) == ("mine", 5)
+    assert accepted.predicted_ttft.ToMilliseconds() == 250
     assert "".join(delta.text for delta in deltas) == "hello"
     tokens = [token for delta in deltas for token in delta.tokens]
     assert [token.token_id for token in tokens] == [*map(ord, "hello"), 0]
@@ -131,6 +135,12 @@ BAD = [
     (Request(text="a", sampling=Params(stop_token_ids=range(65))), "sampling.stop_token_ids"),
     (Request(text="a", stop=["b", ""]), "stop[1]"),
     (Request(text="a", stop=["b"] * 17), "stop"),
+    (Request(text="a", request_class=9), "request_class"),
+    (Request(text="a", ttft_target=Duration()), "ttft_target"),
+    (Request(text="a", itl_target=Duration(seconds=3601)), "itl_target"),
+    (Request(text="a", priority=-(2**31)), "priority"),
+    (Request(text="a", tenant="no spaces"), "tenant"),
+    (Request(text="a", resume_from=inference_pb2.ResumeFrom()), "resume_from.emitted"),
 ]
 
 
@@ -141,6 +151,15 @@ async def test_bad_request_names_its_field_and_costs_nothing(door, request_, fie
     assert error.field == field
     assert door.parts.dispatcher.demands == []
     assert [event async for event in door.stub.Generate(Request(text="ok"), timeout=10)]
+
+
+async def test_a_stream_goes_on_where_it_was_cut(door):
+    resume = inference_pb2.ResumeFrom(seed=5, emitted=[inference_pb2.TokenIds(ids=map(ord, "he"))])
+    request = Request(text="prompt", resume_from=resume)
+    events = [event async for event in door.stub.Generate(request, timeout=10)]
+    assert "".join(event.delta.text for event in events) == "llo"
+    completed = events[-1].completed
+    assert (completed.seed, completed.usage.completion_tokens) == (5, 6)
 
 
 async def test_unknown_model_is_not_found(door):
@@ -259,6 +278,8 @@ async def test_get_model(door):
     assert list(model.model.eos_token_ids) == [0]
     assert model.has_chat_template
     assert model.default_max_tokens == 32
+    assert model.interactive_targets.ttft.ToMilliseconds() == 2000
+    assert model.batch_targets.itl.ToMilliseconds() == 2000
 
 
 async def test_no_model_until_a_worker_came_and_for_ever_after(door):

@@ -69,7 +69,8 @@ class Fleet:
     def __init__(self, *workers):
         self.workers = workers
         self.redis_available = True
-        self.snapshot = SimpleNamespace(waiting=3, turns=2, claims=1)
+        self.snapshot = SimpleNamespace(waiting=3, turns=2, claims=1, queued_s=4.25)
+        self.degraded = "no decode worker is there"
         self.refreshed = 0
 
     async def refresh(self):
@@ -93,8 +94,9 @@ async def channels():
 
 @pytest.fixture
 def status(channels):
-    def make(fleet, dispatch=None):
-        return FleetStatus("router-1", channels, fleet, dispatch or Dispatch(), Register(5), [1, 2])
+    def make(fleet, dispatch=None, register=None, **more):
+        parts = (dispatch or Dispatch(), register or Register(5), [1, 2])
+        return FleetStatus("router-1", channels, fleet, *parts, **more)
 
     return make
 
@@ -116,6 +118,8 @@ async def test_everyone_is_asked(serve, status):
     assert process.checks == [True] * 3
     queue = report.queue
     assert (queue.waiting, queue.turns, queue.claims, queue.redis_available) == (3, 2, 1, True)
+    assert (queue.queued_work.ToSeconds(), queue.queued_work.nanos) == (4, 250_000_000)
+    assert queue.degraded == "no decode worker is there"
     assert (report.router.router_id, report.router.leases) == ("router-1", 2)
     assert report.router.pid > 0
     assert report.router.resident_bytes > 1_000_000
@@ -155,3 +159,27 @@ async def test_broken_books_of_the_router_itself(status):
     await status(Fleet(), dispatch).ask(check_integrity=False)
     with pytest.raises(errors.InternalError):
         await status(Fleet(), dispatch).ask(check_integrity=True)
+
+
+async def test_the_routers_counters(status):
+    told = {
+        "completed": "completed_requests",
+        "cancelled": "cancelled_requests",
+        "failed": "failed_requests",
+        "retried_legs": "retried_legs",
+        "refused": "refused_requests",
+        "resumed": "resumed_sequences",
+        "recomputed": "recomputed_sequences",
+        "migrated": "migrated_sequences",
+        "degraded": "degraded_requests",
+        "local": "local_prompts",
+        "ttft_held": "ttft_held",
+        "itl_held": "itl_held",
+    }
+    register = Register(5)
+    for number, name in enumerate(told, 1):
+        setattr(register.counters, name, number)
+    report = await status(Fleet(), register=register, indexed_blobs=lambda: 99).ask(False)
+    assert [getattr(report.router, field) for field in told.values()] == [*range(1, 13)]
+    assert report.router.indexed_blobs == 99
+    assert (await status(Fleet()).ask(False)).router.indexed_blobs == 0

@@ -29,9 +29,9 @@ def test_phases(clock):
     for moment, mark in (
         (101.0, watch.turn),
         (102.0, watch.turn),
-        (104.0, lambda: watch.tokens(1)),
-        (104.5, lambda: watch.tokens(2)),
-        (109.0, lambda: watch.tokens(3)),
+        (104.0, lambda: watch.tokens(0, 1)),
+        (104.5, lambda: watch.tokens(0, 1)),
+        (109.0, lambda: watch.tokens(0, 1)),
     ):
         clock.now = moment
         mark()
@@ -47,9 +47,9 @@ def test_phases(clock):
 def test_no_handoff_gap_without_handoff_or_second_token(clock, handed_off, counts):
     watch = Stopwatch(clock)
     watch.turn()
-    for count in counts:
+    for _ in counts:
         clock.now += 1
-        watch.tokens(count)
+        watch.tokens(0, 1)
     assert watch.timings(handed_off=handed_off, **WHO).handoff_gap is None
 
 
@@ -57,3 +57,37 @@ def test_waited(clock):
     watch = Stopwatch(clock)
     clock.now += 2.5
     assert watch.waited == 2.5
+
+
+def test_second_token_is_the_first_choices_to_have_one(clock):
+    watch = Stopwatch(clock)
+    for moment, choice, count in ((101.0, 0, 1), (101.0, 1, 1), (103.0, 1, 2), (104.0, 0, 1)):
+        clock.now = moment
+        watch.tokens(choice, count)
+    timings = watch.timings(handed_off=True, **WHO)
+    assert (timings.time_to_first_token, timings.handoff_gap) == (1.0, 2.0)
+
+
+def test_mean_inter_token_latency_is_over_all_choices(clock):
+    watch = Stopwatch(clock)
+    watch.tokens(0, 1)
+    watch.tokens(1, 0)
+    assert watch.itl_s is None
+    clock.now += 4
+    watch.tokens(0, 2)
+    assert watch.itl_s == 2.0
+    watch.tokens(1, 1)
+    clock.now += 1
+    watch.tokens(1, 1)
+    assert watch.itl_s == 5 / 3
+
+
+def test_the_handoff_and_the_step_after_it(clock):
+    watch = Stopwatch(clock)
+    for pause in (1.0, 0.5):
+        watch.tokens(0, 1)
+        assert watch.handoff(0) is None
+        clock.now += pause
+    watch.tokens(0, 1)
+    assert watch.handoff(0) == (1.0, 0.5)
+    assert watch.handoff(1) is None

@@ -42,6 +42,11 @@ def test_a_manifest_lists_blobs_by_group_then_index():
     listed = [(b.group, b.block_index, b.used_tokens) for b in messages.blob_refs(blocks)]
     assert listed == [(0, 0, 4), (0, 1, 4), (1, 1, 4), (1, 2, 3)]
     assert {b.name for b in messages.blob_refs(blocks)} == {b.name for b in blocks}
+    manifest = messages.manifest("layout", 11, blocks, "host:1")
+    assert list(manifest.blobs) == messages.blob_refs(blocks)
+    assert (manifest.layout_fingerprint, manifest.length_tokens, manifest.transfer_address) == (
+        "layout", 11, "host:1",
+    )  # fmt: skip
 
 
 def test_attempts_of_a_request_have_keys_of_their_own():

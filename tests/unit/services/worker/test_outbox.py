@@ -90,3 +90,13 @@ async def test_a_key_has_one_stream(outbox):
     outbox.open("one")
     with pytest.raises(InternalError):
         outbox.open("one")
+
+
+async def test_tokens_are_told_as_they_come_and_each_step_once(released):
+    tokens, steps = [], []
+    outbox = Outbox(released.extend, on_delivered=lambda: steps.append(len(tokens)))
+    outbox.open("one", tokens.append)
+    hand_in(outbox, [output("one", 1), output("unknown", 1)])
+    hand_in(outbox, [output("one", 2)])
+    await asyncio.sleep(0)
+    assert (tokens, steps) == ([1, 1], [1, 2])

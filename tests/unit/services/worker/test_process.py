@@ -12,13 +12,25 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from baton.errors import InternalError
 from baton.policy.fleet import Role
-from baton.v1 import decode_pb2_grpc
+from baton.v1 import decode_pb2, decode_pb2_grpc, prefill_pb2_grpc
 from services.common import rpc
 from services.common.fleet.store import FleetStore
-from services.decode.service import make_servicer
 from services.worker.assembly import run_worker
+from services.worker.decoding.service import make_servicer
 from tests.support.redis import RedisServer
-from tests.support.workers import failure_of, make_settings, prompt_request, whole
+from tests.support.workers import (
+    BLOCK,
+    SERVICERS,
+    decode_request,
+    failure_of,
+    local_worker,
+    make_settings,
+    own_output,
+    prefill_request,
+    prompt_request,
+    whole,
+    whole_rest,
+)
 
 
 @pytest.fixture(scope="module")
@@ -95,61 +107,113 @@ async def test_a_worker_starts_registers_and_leaves(
         process.wait()
 
 
-async def test_sigterm_lets_a_stream_finish_and_then_exits_0(
-    tmp_path, redis, store, transfer_process, tiny_model
+async def _first_tokens(call, count: int) -> list[int]:
+    """The ids of the first `count` tokens of a stream."""
+    ids: list[int] = []
+    while len(ids) < count:
+        event = await call.read()
+        ids += [token.token_id for token in event.tokens.tokens]
+    return ids
+
+
+async def test_sigterm_moves_running_streams_and_the_process_stays_until_they_are_read(
+    tmp_path, redis, store, transfer_process, tiny_model, own_engine, prompt_of
 ):
-    process = _start("decode", tmp_path, redis, transfer_process, tiny_model)
+    process = _start(
+        "decode", tmp_path, redis, transfer_process, tiny_model,
+        **{"max-sequences": 8, "max-step-tokens": 16, "block-size": BLOCK},
+    )  # fmt: skip
+    prompts = [prompt_of(20 + n, n) for n in range(8)]
     try:
         worker = await _until(lambda: _worker(store))
         async with rpc.channel(worker.address) as channel:
             stub = decode_pb2_grpc.DecodeServiceStub(channel)
-            call = stub.Decode(prompt_request([5, 6, 7], max_tokens=400), timeout=30)
-            reading = asyncio.create_task(whole(call))
-
-            async def running():
-                return (await _worker(store)).running.sequences
-
-            await _until(running)
+            calls = [
+                stub.Decode(prompt_request(one, max_tokens=400), timeout=30) for one in prompts
+            ]
+            before = [await _first_tokens(call, 5) for call in calls]
             process.send_signal(signal.SIGTERM)
-
-            async def draining():
-                return (await _worker(store)).draining
-
-            await _until(draining)
+            rest = await asyncio.gather(*(whole_rest(call) for call in calls))
+            known = await _worker(store)
+            assert known is None or known.draining
             refused = await failure_of(stub.Decode(prompt_request([5, 6, 7]), timeout=5))
             assert refused.code is grpc.StatusCode.UNAVAILABLE
             health = await health_pb2_grpc.HealthStub(channel).Check(
                 health_pb2.HealthCheckRequest(), timeout=5
             )
             assert health.status == health_pb2.HealthCheckResponse.NOT_SERVING
-            assert len((await reading).ids) == 400
+            assert {one.handed_off.reason for one in rest} == {decode_pb2.HANDOFF_REASON_DRAINING}
+        await _until(lambda: _gone(store))
+        assert process.poll() is None, "what it published was not read yet"
+        async with local_worker(
+            Role.DECODE, tiny_model, transfer_process.address, max_sequences=8
+        ) as other:
+            handoffs = [one.handed_off.handoff for one in rest]
+            streams = await asyncio.gather(
+                *(whole(other.decode(decode_request(one, attempt=1))) for one in handoffs)
+            )
+            assert process.poll() is None, "its blobs were still leased"
+            for handoff in handoffs:
+                await transfer_process.release(handoff.lease_id)
+        for prompt, first, second, third in zip(prompts, before, rest, streams, strict=True):
+            assert third.started.missing_tokens == 1
+            ids = [*first, *second.ids, *third.ids]
+            assert ids == own_output(own_engine, prompt, max_tokens=400)
         assert await _exit_code(process) == 0
-        assert (await store.snapshot()).workers == ()
     finally:
         process.kill()
         process.wait()
+
+
+async def _gone(store):
+    return await _worker(store) is None
+
+
+async def test_sigterm_lets_a_prompt_finish(tmp_path, redis, store, transfer_process, tiny_model):
+    process = _start("prefill", tmp_path, redis, transfer_process, tiny_model)
+    request = prefill_request([5, 6, 7] * 150)
+    try:
+        worker = await _until(lambda: _worker(store))
+        async with rpc.channel(worker.address) as channel:
+            reading = asyncio.ensure_future(
+                prefill_pb2_grpc.PrefillServiceStub(channel).Prefill(request, timeout=20)
+            )
+            await _until(lambda: _running(store))
+            process.send_signal(signal.SIGTERM)
+            response = await reading
+        assert len(response.first_tokens) == 1
+        await transfer_process.release(request.lease_id)
+        assert await _exit_code(process) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def _running(store):
+    worker = await _worker(store)
+    return worker is not None and worker.running.sequences
 
 
 async def test_what_does_not_finish_in_time_is_told_to_go_elsewhere(
     redis, store, transfer_process, tiny_model
 ):
     settings = make_settings(
-        Role.DECODE, tiny_model, transfer_process.address, redis=redis.url,
-        fleet="process-test", drain_seconds=0.05,
+        Role.PREFILL, tiny_model, transfer_process.address, redis=redis.url,
+        fleet="process-test", drain_seconds=0.01,
     )  # fmt: skip
     stop = asyncio.Event()
-    running = asyncio.create_task(run_worker(settings, Role.DECODE, make_servicer, stop))
+    running = asyncio.create_task(run_worker(settings, Role.PREFILL, SERVICERS[Role.PREFILL], stop))
     worker = await _until(lambda: _worker(store))
     async with rpc.channel(worker.address) as channel:
-        call = decode_pb2_grpc.DecodeServiceStub(channel).Decode(
-            prompt_request([5, 6, 7], max_tokens=500), timeout=30
+        reading = asyncio.ensure_future(
+            prefill_pb2_grpc.PrefillServiceStub(channel).Prefill(
+                prefill_request([5, 6, 7] * 160, max_tokens=2), timeout=30
+            )
         )
-        events = aiter(call)
-        await anext(events)
+        await _until(lambda: _running(store))
         stop.set()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            async for _ in events:
-                pass
+            await reading
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     await asyncio.wait_for(running, 10)
     assert (await store.snapshot()).workers == ()
@@ -175,7 +239,7 @@ async def test_a_failed_engine_ends_its_streams_and_the_process(
     settings = make_settings(
         Role.DECODE, tiny_model, transfer_process.address, redis=redis.url, fleet="process-test"
     )
-    running = asyncio.create_task(run_worker(settings, Role.DECODE, servicer, asyncio.Event()))
+    running = asyncio.create_task(run_worker(settings, Role.DECODE, [servicer], asyncio.Event()))
     worker = await _until(lambda: _worker(store))
     async with rpc.channel(worker.address) as channel:
         stub = decode_pb2_grpc.DecodeServiceStub(channel)

@@ -7,7 +7,7 @@ import pytest
 from baton.errors import InternalError, LostRace, Unavailable
 from baton.naming import RequestId
 from baton.policy.fleet import NOTHING, Claim, Usage
-from services.worker.runs import Runs
+from services.worker.runs import PromptWork, Runs
 
 COST = Usage(1, 20)
 
@@ -123,3 +123,49 @@ async def test_closed_refuses_new_runs_and_waits_for_those_that_run():
         assert not waiting.done()
     await asyncio.wait_for(waiting, 1)
     runs.check_integrity()
+
+
+async def test_targets_and_prompts_count_as_long_as_runs_hold_room(runs):
+    async with (
+        runs.enter(claim(0, "one"), COST, 0.5) as one,
+        runs.enter(claim(0, "two"), COST, 0.2) as two,
+        runs.enter(claim(0, "three"), COST) as three,
+    ):
+        assert runs.itl_target_s is None
+        three.admitted(PromptWork(7, 3))
+        assert runs.itl_target_s is None
+        one.admitted()
+        two.admitted(PromptWork(5, 0))
+        assert runs.itl_target_s == 0.2
+        assert runs.unstarted_prompts == [PromptWork(5, 0), PromptWork(7, 3)]
+        three.started()
+        assert runs.unstarted_prompts == [PromptWork(5, 0)]
+    assert runs.itl_target_s is None
+    assert runs.unstarted_prompts == []
+
+
+async def test_growing_is_told():
+    changes = []
+    runs = Runs(on_change=lambda: changes.append(runs.usage))
+    async with runs.enter(claim(), COST) as run:
+        run.admitted()
+        run.grow(36)
+    assert changes == [COST, Usage(1, 36), NOTHING]
+
+
+async def test_a_drain_is_told_to_those_who_asked_for_it(runs):
+    told = []
+    async with (
+        runs.enter(claim(0, "one"), COST) as one,
+        runs.enter(claim(0, "two"), COST),
+    ):
+        one.when_draining(lambda: told.append("too early"))
+        one.when_draining(lambda: told.append("one"))
+        runs.drain_all()
+    assert told == ["one"]
+
+
+async def test_what_goes_on_elsewhere_has_not_finished_here(runs):
+    async with runs.enter(claim(), COST) as run:
+        run.moved = True
+    assert (runs.counters.finished, runs.counters.failed) == (0, 0)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from baton.policy.fleet import Role
+from baton.policy.fleet import GROWTH_TOKENS, Role
 from services.worker.assembly import engine_config
 from tests.support.workers import make_settings
 
@@ -45,3 +45,8 @@ def test_flags_and_environment_reach_the_settings(monkeypatch):
     assert (given.fleet, given.kv_bytes, given.worker_id) == (
         "from-the-environment", 1000, "decode-7",
     )  # fmt: skip
+
+
+def test_room_grows_unless_told_that_it_does_not():
+    assert engine_config(settings()).growth_tokens == GROWTH_TOKENS
+    assert engine_config(settings(growth_tokens=0)).growth_tokens is None

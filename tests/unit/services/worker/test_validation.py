@@ -1,12 +1,13 @@
 """Malformed values are refused with the path of the field at fault."""
 
 import pytest
+from google.protobuf import duration_pb2
 
 from baton.errors import BatonError, InvalidRequest, LayoutMismatch, LostRace
 from baton.naming import Incarnation
-from baton.v1 import kv_pb2
+from baton.v1 import decode_pb2, kv_pb2
 from engine.types import Limits
-from services.worker import validation
+from services.worker import messages, validation
 
 LIMITS = Limits(context_tokens=64, vocab_size=100, eos_token_ids=frozenset({1}))
 
@@ -77,3 +78,19 @@ def test_another_incarnation_or_layout_is_refused_naming_both():
         with pytest.raises(BatonError, match=r"theirs.*ours") as caught:
             check()
         assert isinstance(caught.value, kind)
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(None, None), (0.25, 0.25), (2, 2.0)])
+def test_a_latency_target_is_optional(seconds, expected):
+    message = decode_pb2.DecodeRequest(
+        itl_target=None if seconds is None else messages.duration(seconds)
+    )
+    assert validation.target_s("itl_target", message) == expected
+
+
+@pytest.mark.parametrize("seconds", [0, -1])
+def test_a_latency_target_is_above_zero(seconds):
+    target = duration_pb2.Duration(seconds=seconds)
+    with pytest.raises(InvalidRequest) as caught:
+        validation.target_s("itl_target", decode_pb2.DecodeRequest(itl_target=target))
+    assert caught.value.field == "itl_target"

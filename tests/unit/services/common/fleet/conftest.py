@@ -27,7 +27,7 @@ def own_redis() -> Iterator[RedisServer]:
 @pytest.fixture
 async def store(redis_server: RedisServer) -> AsyncIterator[FleetStore]:
     """A new fleet; what the test leaves there must add up."""
-    store = FleetStore(redis_server.url, new_id("fleet"))
+    store = FleetStore(redis_server.url, new_id("fleet"), timeout_s=10.0)
     yield store
     await store.check_integrity()
     await store.close()

@@ -7,12 +7,12 @@ import pytest
 import redis
 
 from baton.errors import Unavailable
-from baton.policy.fleet import Claim, Role, Usage
-from baton.policy.placement import Choice
-from services.common.fleet.store import FleetStore, RouterId, Ticket, TicketId
+from baton.policy.fleet import Role
+from services.common.fleet.store import FleetStore
 from tests.support.fleet import registered, until, worker
+from tests.support.fleet_store import HERE, claim, plan, ticket
 
-TICKET = Ticket(TicketId("t"), RouterId("r"), 1.0, None, 10)
+TICKET = ticket("t", 1.0, None, 10)
 
 
 @pytest.fixture
@@ -69,12 +69,11 @@ async def test_a_frozen_redis_is_unavailable_within_the_deadline(own_redis, stor
 
 
 async def test_nothing_expires_because_redis_was_silent(own_redis, store):
-    plan = (Choice(Role.DECODE, Usage(1, 10), (worker(),)),)
     async with asyncio.timeout(5):
         while not (await store.snapshot()).settled:
             await store.heartbeat(worker(), 0.3)
             await asyncio.sleep(0.05)
-    assert await store.claim(Claim("r", 0), [plan], 0.5) is not None
+    assert await store.claim(claim(), [plan(worker())], 0.5) is not None
     with own_redis.frozen():
         await asyncio.sleep(1.5)
     snapshot = await store.snapshot()
@@ -90,7 +89,7 @@ async def test_a_stream_of_turns_goes_on_after_a_restart(own_redis, store):
     came = []
 
     async def listen():
-        async for ticket_id in store.turns(RouterId("r")):
+        async for ticket_id in store.turns(HERE):
             came.append(ticket_id)
 
     task = asyncio.create_task(listen())
@@ -133,6 +132,6 @@ async def test_registry_closes_while_redis_is_away(own_redis):
 async def test_claims_that_were_lost_are_released_without_an_error(own_redis, store):
     await store.heartbeat(worker(), 0.5)
     own_redis.restart()
-    await store.release([("w", Claim("r", 0))])
-    await store.renew([("w", Claim("r", 0))], 1.0)
+    await store.release([("w", claim())])
+    await store.renew([("w", claim())], 1.0)
     assert (await store.snapshot()).claims == 0

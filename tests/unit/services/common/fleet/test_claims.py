@@ -2,30 +2,19 @@
 
 import asyncio
 
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
-from baton.naming import RequestId, new_id
-from baton.policy.fleet import NOTHING, Claim, Role, Usage
-from baton.policy.placement import Choice
-from services.common.fleet.store import FleetStore, RouterId, Ticket, TicketId
+from baton.policy.fleet import NOTHING, Load, Role, Usage
+from services.common.fleet.store import Need, Place, TicketId
 from tests.support.fleet import worker
+from tests.support.fleet_store import candidate, claim, plan, ticket
 
 PERIOD_S = 5.0
 LEASE_S = 10.0
-COST = Usage(1, 10)
 
 
-def plan(*workers, cost=COST):
-    """One choice for each role among the workers."""
-    roles = dict.fromkeys(each.role for each in workers)
-    return tuple(
-        Choice(role, cost, tuple(each for each in workers if each.role is role)) for role in roles
-    )
-
-
-def claim(name="r", attempt=0):
-    return Claim(RequestId(name), attempt)
+async def claimed(store, *args, **kwargs):
+    """The workers that a claim got, or None."""
+    picked = await store.claim(*args, **kwargs)
+    return None if picked is None else tuple(one.worker for one in picked)
 
 
 async def pending(store, name="w"):
@@ -36,7 +25,7 @@ async def pending(store, name="w"):
 async def test_a_claim_takes_room_and_release_gives_it_back(store):
     one = worker()
     await store.heartbeat(one, PERIOD_S)
-    assert await store.claim(claim(), [plan(one)], LEASE_S) == (one,)
+    assert await claimed(store, claim(), [plan(one)], LEASE_S) == (one,)
     assert await pending(store) == Usage(1, 10)
     assert (await store.snapshot()).claims == 1
     await store.release([("w", claim())])
@@ -49,8 +38,8 @@ async def test_the_same_claim_twice_counts_once_and_stays_where_it_is(store):
     first, second = worker("a"), worker("b")
     await store.heartbeat(first, PERIOD_S)
     await store.heartbeat(second, PERIOD_S)
-    assert await store.claim(claim(), [plan(second)], LEASE_S) == (second,)
-    assert await store.claim(claim(), [plan(first, second)], LEASE_S) == (second,)
+    assert await claimed(store, claim(), [plan(second)], LEASE_S) == (second,)
+    assert await claimed(store, claim(), [plan(first, second)], LEASE_S) == (second,)
     assert await pending(store, "a") == NOTHING
     assert await pending(store, "b") == Usage(1, 10)
 
@@ -65,9 +54,9 @@ async def test_another_attempt_is_another_claim(store):
 async def test_neither_sequences_nor_tokens_are_over_committed(store):
     one = worker(capacity=Usage(2, 100), running=Usage(1, 95))
     await store.heartbeat(one, PERIOD_S)
-    assert await store.claim(claim("big"), [plan(one, cost=Usage(1, 6))], LEASE_S) is None
-    assert await store.claim(claim("a"), [plan(one, cost=Usage(1, 1))], LEASE_S) == (one,)
-    assert await store.claim(claim("b"), [plan(one, cost=Usage(1, 1))], LEASE_S) is None
+    assert await claimed(store, claim("big"), [plan(one, cost=Usage(1, 6))], LEASE_S) is None
+    assert await claimed(store, claim("a"), [plan(one, cost=Usage(1, 1))], LEASE_S) == (one,)
+    assert await claimed(store, claim("b"), [plan(one, cost=Usage(1, 1))], LEASE_S) is None
 
 
 async def test_the_first_plan_and_worker_with_room_is_taken(store):
@@ -78,8 +67,8 @@ async def test_the_first_plan_and_worker_with_room_is_taken(store):
     )
     for each in (full, free, other):
         await store.heartbeat(each, PERIOD_S)
-    assert await store.claim(claim("a"), [plan(full, free, other)], LEASE_S) == (free,)
-    assert await store.claim(claim("b"), [plan(full), plan(other)], LEASE_S) == (other,)
+    assert await claimed(store, claim("a"), [plan(full, free, other)], LEASE_S) == (free,)
+    assert await claimed(store, claim("b"), [plan(full), plan(other)], LEASE_S) == (other,)
 
 
 async def test_all_choices_of_a_plan_or_none(store):
@@ -87,11 +76,11 @@ async def test_all_choices_of_a_plan_or_none(store):
     full = worker("full", capacity=Usage(1, 1000), running=Usage(1, 5))
     await store.heartbeat(prefill, PERIOD_S)
     await store.heartbeat(full, PERIOD_S)
-    assert await store.claim(claim(), [plan(prefill, full)], LEASE_S) is None
+    assert await claimed(store, claim(), [plan(prefill, full)], LEASE_S) is None
     assert await pending(store, "p") == NOTHING
     decode = worker("d")
     await store.heartbeat(decode, PERIOD_S)
-    picked = await store.claim(claim(), [plan(prefill, full, decode)], LEASE_S)
+    picked = await claimed(store, claim(), [plan(prefill, full, decode)], LEASE_S)
     assert picked == (prefill, decode)
     assert await pending(store, "p") == await pending(store, "d") == Usage(1, 10)
 
@@ -101,19 +90,19 @@ async def test_another_incarnation_cannot_be_claimed(store):
     await store.claim(claim("before"), [plan(worker(incarnation="old"))], LEASE_S)
     await store.heartbeat(worker(incarnation="new"), PERIOD_S)
     assert await pending(store) == NOTHING
-    assert await store.claim(claim(), [plan(worker(incarnation="old"))], LEASE_S) is None
+    assert await claimed(store, claim(), [plan(worker(incarnation="old"))], LEASE_S) is None
     new = worker(incarnation="new")
-    assert await store.claim(claim("before"), [plan(new)], LEASE_S) == (new,)
+    assert await claimed(store, claim("before"), [plan(new)], LEASE_S) == (new,)
     assert await pending(store) == Usage(1, 10)
 
 
 async def test_a_draining_worker_cannot_be_claimed(store):
     await store.heartbeat(worker(draining=True), PERIOD_S)
-    assert await store.claim(claim(), [plan(worker())], LEASE_S) is None
+    assert await claimed(store, claim(), [plan(worker())], LEASE_S) is None
 
 
 async def test_an_unknown_worker_cannot_be_claimed(store):
-    assert await store.claim(claim(), [plan(worker())], LEASE_S) is None
+    assert await claimed(store, claim(), [plan(worker())], LEASE_S) is None
 
 
 async def test_a_heartbeat_takes_over_the_claims_that_it_reports(store):
@@ -138,7 +127,7 @@ async def test_renewing_does_not_bring_back_a_claim(store):
 
 async def test_an_expired_claim_vanishes_and_a_renewed_one_stays(store):
     await store.heartbeat(worker(), 0.5)
-    await store.claim(claim("lost"), [plan(worker())], 0.3)
+    await store.claim(claim("lost"), [plan(candidate(worker(), 0.5))], 0.3)
     await store.claim(claim("kept"), [plan(worker())], 0.3)
     async with asyncio.timeout(30):
         while await pending(store) != Usage(1, 10):
@@ -146,7 +135,8 @@ async def test_an_expired_claim_vanishes_and_a_renewed_one_stays(store):
             await store.renew([("w", claim("kept"))], 0.3)
             await store.heartbeat(worker(), 0.5)
             await asyncio.sleep(0.05)
-    assert await store.claim(claim("kept"), [plan(worker())], 0.3) is not None
+    assert (await store.snapshot()).workers[0].pending_prompt_s == 0
+    assert await claimed(store, claim("kept"), [plan(worker())], 0.3) is not None
     assert (await store.snapshot()).claims == 1
 
 
@@ -166,84 +156,91 @@ async def test_many_claimers_at_once_never_over_commit(redis_server, store):
     assert [each.pending for each in snapshot.workers] == [Usage(3, 30)] * 3
 
 
-operations = st.lists(
-    st.one_of(
-        st.tuples(
-            st.just("beat"),
-            st.sampled_from(["p", "d", "e"]),
-            st.sampled_from(["one", "two"]),
-            st.integers(0, 3),
-            st.sets(st.integers(0, 3)),
-            st.booleans(),
-        ),
-        st.tuples(st.just("claim"), st.integers(0, 3), st.integers(1, 60), st.booleans()),
-        st.tuples(st.just("release"), st.sampled_from(["p", "d", "e"]), st.integers(0, 3)),
-        st.tuples(st.just("enqueue"), st.integers(0, 3), st.integers(-1, 60), st.floats(-1, 1)),
-        st.tuples(st.just("leave"), st.integers(0, 3)),
-        st.tuples(st.just("gone"), st.sampled_from(["p", "d", "e"])),
-    ),
-    max_size=25,
-)
+async def test_a_worker_is_not_taken_beyond_the_limit_of_the_candidate(store):
+    one = worker(capacity=Usage(8, 1000), running=Usage(1, 10))
+    await store.heartbeat(one, PERIOD_S)
+    limited = plan(candidate(one, limit=3))
+    assert await claimed(store, claim("a"), [limited], LEASE_S) == (one,)
+    assert await claimed(store, claim("b"), [limited], LEASE_S) == (one,)
+    assert await claimed(store, claim("c"), [limited], LEASE_S) is None
+    assert await claimed(store, claim("b"), [limited], LEASE_S) == (one,), "held already"
+    assert await claimed(store, claim("c"), [plan(candidate(one, limit=4))], LEASE_S) == (one,)
 
 
-def described(name, incarnation="one", running=0, taken=(), draining=False):
-    role = Role.PREFILL if name == "p" else Role.DECODE
-    return worker(
-        name,
-        role,
-        incarnation=incarnation,
-        capacity=Usage(3, 100),
-        running=Usage(running, 10 * running),
-        taken=frozenset(claim(str(number)) for number in taken),
-        draining=draining,
+async def test_a_worker_takes_no_more_sequences_than_it_says_hold_its_target(store):
+    one = worker(capacity=Usage(8, 1000), load=Load(sequence_limit=1))
+    await store.heartbeat(one, PERIOD_S)
+    assert await claimed(store, claim("a"), [plan(one)], LEASE_S) == (one,)
+    assert await claimed(store, claim("b"), [plan(one)], LEASE_S) is None
+    await store.heartbeat(worker(capacity=Usage(8, 1000)), PERIOD_S)
+    assert await claimed(store, claim("b"), [plan(one)], LEASE_S) == (one,)
+
+
+async def test_prompts_go_to_workers_that_want_them(store):
+    busy = worker("busy", load=Load(prompt_backlog_s=1.0))
+    keen = worker("keen", load=Load(prompt_backlog_s=0.9))
+    for each in (busy, keen):
+        await store.heartbeat(each, PERIOD_S)
+    prompts = plan(candidate(busy, 5.0), candidate(keen, 5.0))
+    assert await claimed(store, claim("a"), [prompts], LEASE_S) == (keen,)
+    assert await claimed(store, claim("b"), [prompts], LEASE_S) is None
+    assert await claimed(store, claim("b"), [plan(busy)], LEASE_S) == (busy,), "no prompt work"
+    snapshot = {one.worker_id: one for one in (await store.snapshot()).workers}
+    assert snapshot["keen"].pending_prompt_s == 5.0
+    await store.release([("keen", claim("a"))])
+    assert await claimed(store, claim("c"), [prompts], LEASE_S) == (keen,)
+
+
+async def test_a_prompt_may_wait_where_it_is_cached_for_what_that_saves(store):
+    busy = worker(load=Load(prompt_backlog_s=1.5))
+    await store.heartbeat(busy, PERIOD_S)
+    for saved_s, expected in ((0.4, None), (0.6, (busy,))):
+        cached = plan(candidate(busy, 0.2, saved_s=saved_s))
+        assert await claimed(store, claim(), [cached], LEASE_S) == expected
+
+
+async def test_a_claim_tells_the_candidate_of_the_plan_that_fits(store):
+    one, other = worker("one"), worker("other", capacity=Usage(1, 5))
+    for each in (one, other):
+        await store.heartbeat(each, PERIOD_S)
+    plans = [plan(candidate(other, 0.1)), plan(candidate(other, 0.2), candidate(one, 0.3))]
+    (picked,) = await store.claim(claim(), plans, LEASE_S)
+    assert (picked.worker, picked.prompt_s) == (one, 0.3)
+
+
+async def test_what_a_worker_tells_replaces_the_prompt_work_of_what_it_took(store):
+    await store.heartbeat(worker(), PERIOD_S)
+    for name in ("taken", "coming"):
+        keen = plan(candidate(worker(), 0.5))
+        assert await store.claim(claim(name), [keen], LEASE_S) is not None
+    taken = worker(taken=frozenset({claim("taken")}), load=Load(prompt_backlog_s=0.25))
+    for _ in range(2):
+        await store.heartbeat(taken, PERIOD_S)
+        (known,) = (await store.snapshot()).workers
+        assert (known.load.prompt_backlog_s, known.pending_prompt_s) == (0.25, 0.5)
+
+
+async def test_many_claims_of_prompts_at_once_keep_workers_just_busy(store):
+    prefill = worker("p", Role.PREFILL, capacity=Usage(100, 10_000))
+    await store.heartbeat(prefill, PERIOD_S)
+    prompts = plan(candidate(prefill, 0.3))
+    answers = await asyncio.gather(
+        *(store.claim(claim(f"r{number}"), [prompts], LEASE_S) for number in range(30))
     )
+    assert sum(answer is not None for answer in answers) == 4
+    assert (await store.snapshot()).workers[0].pending_prompt_s == 4 * 0.3
 
 
-async def perform(store, operation):
-    match operation:
-        case ("beat", name, incarnation, running, taken, draining):
-            await store.heartbeat(described(name, incarnation, running, taken, draining), PERIOD_S)
-        case ("claim", number, tokens, at_turn):
-            possible = plan(described("p"), described("d"), described("e"), cost=Usage(1, tokens))
-            ticket = TicketId(str(number)) if at_turn else None
-            await store.claim(claim(str(number)), [possible], LEASE_S, ticket)
-        case ("release", name, number):
-            await store.release([(name, claim(str(number)))])
-        case ("enqueue", number, tokens, score):
-            needed = None if tokens < 0 else tokens
-            ticket = Ticket(TicketId(str(number)), RouterId("router"), score, needed, tokens)
-            await store.enqueue(ticket)
-        case ("leave", number):
-            await store.leave([TicketId(str(number))])
-        case ("gone", name):
-            await store.deregister(name, "one")
-
-
-async def told(store):
-    """What the fleet says, apart from the time."""
-    snapshot = await store.snapshot()
-    workers = {each.worker_id: each for each in snapshot.workers}
-    return workers, snapshot.waiting, snapshot.turns, snapshot.claims
-
-
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(operations)
-def test_every_script_may_run_twice_and_the_sums_stay_right(redis_server, performed):
-    async def scenario():
-        store = FleetStore(redis_server.url, new_id("fleet"))
-        for operation in performed:
-            before = await told(store)
-            await perform(store, operation)
-            after = await told(store)
-            await perform(store, operation)
-            assert await told(store) == after
-            await store.check_integrity()
-            if operation[0] == "claim":
-                workers, _, _, _ = after
-                for name, each in workers.items():
-                    assert each.pending == before[0][name].pending or NOTHING.fits_in(each.free)
-        await store.close()
-
-    asyncio.run(scenario())
+async def test_a_turn_is_worth_a_claim_where_only_small_workers_want_prompts(store):
+    """Room and the wish for prompts must be on one worker."""
+    roomy = worker("roomy", Role.PREFILL, load=Load(prompt_backlog_s=9.0))
+    small = worker("small", Role.PREFILL, capacity=Usage(4, 50))
+    for each in (roomy, small, worker("d")):
+        await store.heartbeat(each, PERIOD_S)
+    large = await store.enqueue(ticket("large", prefill=Need(500, 0.5)))
+    assert large.place is Place.WAITING
+    await store.leave([TicketId("large")])
+    fitting = await store.enqueue(ticket("fitting", prefill=Need(10, 0.5)))
+    assert fitting.place is Place.TURN
+    possible = plan(candidate(small, 0.5), worker("d"))
+    assert await store.claim(claim(), [possible], LEASE_S, TicketId("fitting")) is not None

@@ -1,9 +1,12 @@
 """Workers to bytes and back."""
 
+from dataclasses import replace
+
 import pytest
 
 from baton.naming import RequestId
-from baton.policy.fleet import Claim, Role, Usage
+from baton.policy.cost import StepCost
+from baton.policy.fleet import Claim, Load, Role, Usage
 from baton.v1 import worker_pb2
 from services.common.fleet.record import from_record, to_record
 from tests.support.fleet import worker
@@ -17,13 +20,28 @@ def test_a_worker_survives_the_round_trip(role):
         running=Usage(2, 30),
         taken=frozenset({Claim(RequestId("a"), 0), Claim(RequestId("a"), 1)}),
         draining=True,
+        cost=StepCost(0.01, 1e-4, 1e-9, 2e-4, 2e-7, 0.25),
+        load=Load(1.25, 3000, 0.05, 3, 0.015),
+        lookahead_s=0.75,
     )
+    original = replace(original, step_tokens=512, block_tokens=32, index_group=2)
     data = to_record(original).SerializeToString()
     assert from_record(worker_pb2.WorkerRecord.FromString(data)) == original
 
 
-def test_pending_comes_from_the_reader():
-    assert from_record(to_record(worker()), Usage(1, 5)).pending == Usage(1, 5)
+def test_a_worker_without_targets_has_none_and_takes_its_capacity():
+    known = from_record(to_record(worker(load=Load(itl_target_s=None, sequence_limit=None))))
+    assert known.load == Load()
+    assert known.sequence_limit == worker().capacity.sequences
+
+
+def test_a_target_of_nothing_is_a_target():
+    assert from_record(to_record(worker(load=Load(itl_target_s=0.0)))).load.itl_target_s == 0.0
+
+
+def test_what_is_pending_comes_from_the_reader():
+    known = from_record(to_record(worker()), Usage(1, 5), 0.25)
+    assert (known.pending, known.pending_prompt_s) == (Usage(1, 5), 0.25)
 
 
 def test_an_unknown_role_is_refused():

@@ -293,15 +293,9 @@ def _handoff(**changes) -> kv_pb2.Handoff:
         ),
         (
             "handoff.choices[0].emitted",
-            decode_request(
-                kv_pb2.Handoff(
-                    request_id="bad",
-                    prompt_token_ids=[5],
-                    sampling=sampling_pb2.SamplingParams(seed=1, max_tokens=4),
-                    choices=[kv_pb2.ChoiceState()],
-                )
-            ),
+            decode_request(_handoff(sampling=sampling_pb2.SamplingParams(max_tokens=1))),
         ),
+        ("itl_target", prompt_request([5], itl_target=0.0)),
         ("prompt.sampling.presence_penalty", prompt_request([5], presence_penalty=3.0)),
         (
             "handoff.manifest.blobs[0].name",

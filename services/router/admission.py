@@ -1,0 +1,79 @@
+"""Whether a request is let in: by what it must expect, against what it asks.
+
+Refuses with words and a time after which trying again helps. Knows no queue: what is ahead of a
+request there is told to it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from baton.errors import Exhausted
+from baton.policy.admission import Allowance, Outlook, allowance, retry_after_s
+from baton.policy.fleet import Demand, Task, Worker
+from baton.policy.placement import Candidate, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What a request can bear before its first token."""
+
+    target_s: float
+    """Time to first token to hold, from its arrival."""
+    slack_s: float
+    """By how much a prediction may miss the target."""
+    waited_s: float = 0.0
+    """How long ago it arrived."""
+    pace: float = 1.0
+    """Seconds that pass for each second that workers' costs account for."""
+
+    def wait_s(self, own_s: float) -> float:
+        """How long its prompt, which takes `own_s`, may wait for a worker to begin with it; both
+        as workers' costs account for."""
+        left_s = self.target_s + self.slack_s - self.waited_s
+        return max(0.0, left_s / self.pace - own_s)
+
+    def allowance(self, outlook: Outlook, own_s: float) -> Allowance:
+        """What may be ahead of it in the queue."""
+        return allowance(outlook, self.wait_s(own_s))
+
+    def check_reach(self, idle_s: float) -> None:
+        """Raises Exhausted when an idle fleet, where its prompt takes `idle_s`, is too slow."""
+        if idle_s > self.target_s + self.slack_s:
+            raise Exhausted(
+                f"ttft_target: the first token takes {idle_s:.3g} s on an idle worker, and the "
+                f"target is {self.target_s:.3g} s",
+                reason="TARGET_OUT_OF_REACH",
+            )
+
+    def refusal(self, outlook: Outlook, own_s: float, ahead_s: float, ahead: int) -> Exhausted:
+        """Why it was not let in with so much ahead of it."""
+        start_s = outlook.start_s(ahead_s, ahead)
+        predicted_s = self.waited_s + self.pace * (start_s + own_s)
+        return Exhausted(
+            f"ttft_target: the first token would come after {predicted_s:.3g} s, and the target "
+            f"is {self.target_s:.3g} s",
+            reason="TARGET_MISSED",
+            retry_after=self.pace * retry_after_s(outlook, ahead_s, ahead, self.wait_s(own_s)),
+        )
+
+
+def idle_s(plans: Sequence[Plan]) -> float:
+    """Seconds that the prompt takes on the best worker of the plans, were it idle; 0: unknown."""
+    times = [one.prompt_s for plan in plans for one in plan[0].candidates if _measured(one.worker)]
+    return min(times, default=0.0)
+
+
+def prompt_time_s(task: Task, candidate: Candidate, demand: Demand) -> float:
+    """Seconds that the candidate takes for the prompt, beside what it decodes."""
+    worker = candidate.worker
+    if task is not Task.WHOLE or worker.sequences == 0:
+        return candidate.prompt_s
+    cached = min(demand.cached.get(worker.worker_id, 0), demand.known_tokens - 1)
+    chunk = max(1, worker.step_tokens - worker.sequences)
+    steps = -(-(demand.known_tokens - cached) // chunk)
+    decode_s = worker.cost.decode_step_s(worker.sequences, worker.context_tokens)
+    return candidate.prompt_s + steps * max(0.0, decode_s - worker.cost.base_s)
+
+
+def _measured(worker: Worker) -> bool:
+    return worker.cost.relative_error < 1

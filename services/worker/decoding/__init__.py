@@ -1,0 +1,1 @@
+"""Continuing sequences: what decode workers are for, and prefill workers do where none lives."""

@@ -1,0 +1,67 @@
+"""Who is let in, and what those are told who are not."""
+
+from dataclasses import replace
+
+import pytest
+
+from baton.errors import Exhausted
+from baton.policy.cost import StepCost
+from baton.policy.fleet import Load, Role, Task, Usage
+from baton.policy.placement import AT_DECODE, SPLIT, plans
+from baton.policy.roster import Roster
+from services.router.admission import Admission, idle_s, prompt_time_s
+from tests.support.fleet import demand, worker
+
+COST = StepCost(0.0, 0.01, 0.0, 0.005, 0.0, relative_error=0.1)
+
+
+def planned(way, *workers, wanted=None):
+    (plan,) = plans(wanted or demand(prompt=100), (way,), Roster(workers), lambda _: True)
+    return plan
+
+
+def test_what_may_be_waited_for_is_what_target_and_slack_leave():
+    admission = Admission(target_s=2.0, slack_s=1.0, waited_s=0.5)
+    assert admission.wait_s(1.0) == pytest.approx(1.5)
+    assert admission.wait_s(10.0) == 0.0
+
+
+def test_out_of_reach_has_no_time_after_which_to_try_again():
+    admission = Admission(target_s=0.5, slack_s=1.0)
+    admission.check_reach(1.5)
+    with pytest.raises(Exhausted, match=r"ttft_target.*1\.6 s.*0\.5 s") as refused:
+        admission.check_reach(1.6)
+    assert (refused.value.reason, refused.value.retry_after) == ("TARGET_OUT_OF_REACH", None)
+
+
+def test_a_missed_target_says_what_was_expected_and_when_to_try_again():
+    busy = worker("p", Role.PREFILL, load=Load(prompt_backlog_s=6.0))
+    outlook = Roster([busy, worker("d")]).outlook(Role.PREFILL, Role.DECODE, 0.0)
+    refusal = Admission(2.0, 1.0).refusal(outlook, 0.5, 4.0, 3)
+    assert "10.5 s" in refusal.message
+    assert "2 s" in refusal.message
+    assert refusal.reason == "TARGET_MISSED"
+    assert refusal.retry_after == pytest.approx(10.0 - 2.5)
+
+
+def test_the_best_worker_that_measured_itself_says_how_long_a_prompt_takes():
+    slow = worker("p", Role.PREFILL, cost=replace(COST, prompt_token_s=0.1))
+    fast = worker("q", Role.PREFILL, cost=COST)
+    plan = planned(SPLIT, slow, fast, worker("d"))
+    assert idle_s([plan]) == pytest.approx(1.0)
+    plan = planned(SPLIT, worker("p", Role.PREFILL), worker("d"))
+    assert idle_s([plan]) == 0.0
+    assert idle_s([]) == 0.0
+
+
+def test_a_prompt_beside_a_batch_takes_longer_by_the_batchs_steps():
+    wanted = demand(prompt=1000, most=10)
+    roomy = {"capacity": Usage(10, 5000), "context_tokens": 2000, "cost": COST}
+    idle = worker("d", **roomy)
+    busy = worker("d", running=Usage(6, 600), **roomy)
+    alone = planned(AT_DECODE, idle, wanted=wanted)
+    beside = planned(AT_DECODE, busy, wanted=wanted)
+    assert prompt_time_s(Task.WHOLE, alone[0].best, wanted) == pytest.approx(10.0)
+    steps = 4  # of 250 prompt tokens beside 6 sequences
+    time_s = prompt_time_s(Task.WHOLE, beside[0].best, wanted)
+    assert time_s == pytest.approx(10.0 + steps * 6 * 0.005)

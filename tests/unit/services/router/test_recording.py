@@ -1,0 +1,87 @@
+"""Decisions on disk."""
+
+import json
+from contextlib import aclosing
+
+import pytest
+
+from baton import errors
+from services.router.recording import HASHED_TOKENS, MAX_LINES, Recorder, hash_ids
+from tests.support.router_parts import RouterParts, request
+
+
+async def test_entries_are_lines_of_json_once_it_is_closed(tmp_path):
+    path = tmp_path / "decisions.jsonl"
+    recorder = Recorder(path)
+    await recorder.start()
+    recorder.add({"timestamp": 1, "hash_ids": [1, 2]})
+    recorder.add({"timestamp": 2})
+    await recorder.close()
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [
+        {"timestamp": 1, "hash_ids": [1, 2]},
+        {"timestamp": 2},
+    ]
+
+
+async def test_what_was_there_stays(tmp_path):
+    path = tmp_path / "decisions.jsonl"
+    for number in range(2):
+        recorder = Recorder(path)
+        await recorder.start()
+        recorder.add({"timestamp": number})
+        await recorder.close()
+    assert len(path.read_text().splitlines()) == 2
+
+
+async def test_a_path_that_cannot_be_written_is_an_error_at_start(tmp_path):
+    recorder = Recorder(tmp_path / "nowhere" / "decisions.jsonl")
+    with pytest.raises(OSError, match="nowhere"):
+        await recorder.start()
+
+
+async def test_it_never_holds_more_than_it_may(tmp_path, caplog):
+    path = tmp_path / "decisions.jsonl"
+    recorder = Recorder(path)
+    for number in range(MAX_LINES + 5):
+        recorder.add({"timestamp": number})
+    await recorder.start()
+    await recorder.close()
+    assert len(path.read_text().splitlines()) == MAX_LINES
+    assert "5 decisions were not recorded" in caplog.text
+
+
+def test_equal_beginnings_have_equal_ids():
+    one = list(range(3 * HASHED_TOKENS + 7))
+    other = [*one]
+    other[2 * HASHED_TOKENS] = 0
+    assert len(hash_ids(one)) == 4
+    assert hash_ids(one)[:2] == hash_ids(other)[:2]
+    assert all(a != b for a, b in zip(hash_ids(one)[2:], hash_ids(other)[2:], strict=True))
+    assert hash_ids([]) == []
+
+
+async def test_each_request_leaves_a_line_however_it_ends(tmp_path):
+    path = tmp_path / "decisions.jsonl"
+    recorder = Recorder(path)
+    await recorder.start()
+    parts = RouterParts(recorder=recorder)
+    await parts.run(request(urgency={"batch": True, "tenant": "acme", "ttft_target_s": 3.0}))
+    async with aclosing(parts.events(request(max_tokens=9))) as events:
+        await anext(events)
+    parts.legs.prefill_faults = [errors.InternalError("broken")]
+    with pytest.raises(errors.InternalError):
+        await parts.run()
+    await recorder.close()
+    completed, left, failed = map(json.loads, path.read_text().splitlines())
+    assert [one["outcome"] for one in (completed, left, failed)] == [
+        "completed",
+        "GeneratorExit",
+        "InternalError",
+    ]
+    assert (completed["input_length"], completed["output_length"]) == (6, 6)
+    assert len(completed["hash_ids"]) == 1
+    assert completed["timestamp"] <= left["timestamp"] <= failed["timestamp"]
+    assert (completed["class"], completed["tenant"]) == ("batch", "acme")
+    assert (completed["prefill_worker"], completed["decode_worker"]) == ("prefill-0", "decode-0")
+    assert left["output_length"] == 9, "what was asked for: it was cut short"
+    assert "prompt" not in path.read_text().replace("prompt_", "")

@@ -1,0 +1,28 @@
+"""What the router is told."""
+
+import pytest
+from pydantic import ValidationError
+
+from services.router.settings import RouterSettings
+
+
+def settings(*flags):
+    return RouterSettings(_cli_parse_args=["--model=m", *flags])
+
+
+def test_tenants_weights():
+    assert settings().weights == {}
+    assert settings("--tenant-weights=a=2,b=0.5").weights == {"a": 2.0, "b": 0.5}
+
+
+@pytest.mark.parametrize("weights", ["a", "a=", "=2", "a=x", "a=0", "a=-1", "a=inf", "a=nan"])
+def test_weights_that_are_none(weights):
+    with pytest.raises(ValidationError, match="tenant"):
+        settings(f"--tenant-weights={weights}")
+
+
+def test_modes():
+    assert settings().disaggregation == "auto"
+    assert settings("--disaggregation=never").disaggregation == "never"
+    with pytest.raises(ValidationError, match="disaggregation"):
+        settings("--disaggregation=sometimes")

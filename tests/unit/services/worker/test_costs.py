@@ -1,0 +1,175 @@
+"""The cost model learns what steps take, says how well it predicts, and follows changes."""
+
+import random
+import statistics
+import time
+
+import pytest
+
+from baton.policy.cost import PRIORS, StepCost, pairs
+from engine import Engine
+from engine.steps import StepReport, StepShape
+from engine.types import Request, SamplingParams
+from engine.warmup import warm_up
+from services.worker.costs import REFIT_S, CostModel
+from tests.support.workers import lone_engine
+
+TRUTH = StepCost(4e-3, 2e-4, 3e-8, 5e-4, 1e-6)
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def model(clock):
+    return CostModel(PRIORS["cpu"], clock)
+
+
+def shapes(count: int, seed: int = 0) -> list[StepShape]:
+    rng, found = random.Random(seed), []
+    for _ in range(count):
+        kind = rng.randrange(3)
+        prompt = rng.randrange(8, 257) if kind != 0 else 0
+        sequences = rng.randrange(1, 33) if kind != 1 else 0
+        found.append(
+            StepShape(
+                prompt, pairs(prompt, rng.randrange(4000)) if prompt else 0,
+                sequences, sequences * rng.randrange(100, 4000),
+            )
+        )  # fmt: skip
+    return found
+
+
+def seconds_of(shape: StepShape, cost: StepCost = TRUTH) -> float:
+    return cost.step_s(
+        prompt_tokens=shape.prompt_tokens,
+        prompt_pairs=shape.prompt_pairs,
+        sequences=shape.sequences,
+        context_tokens=shape.context_tokens,
+    )
+
+
+def feed(model, clock, count, *, noise=0.05, factor=1.0, seed=0):
+    rng = random.Random(seed)
+    for shape in shapes(count, seed):
+        clock.now += 0.02
+        model.observe(StepReport(shape, seconds_of(shape) * factor * (1 + rng.gauss(0, noise))))
+        _ = model.cost
+
+
+def test_until_something_is_measured_the_prior_holds(model):
+    assert model.cost == PRIORS["cpu"]
+    assert model.cost.relative_error == 1.0
+    assert model.decode_step_s == 0.0
+
+
+def test_it_comes_to_predict_what_steps_take(model, clock):
+    feed(model, clock, 1000)
+    for shape in shapes(50, seed=9):
+        assert seconds_of(shape, model.cost) == pytest.approx(seconds_of(shape), rel=0.05)
+    assert 0.01 < model.cost.relative_error < 0.1
+
+
+def test_it_follows_a_machine_that_becomes_slower(model, clock):
+    feed(model, clock, 600)
+    clock.now += 60
+    feed(model, clock, 3000, factor=2.0, seed=1)
+    for shape in shapes(50, seed=9):
+        assert seconds_of(shape, model.cost) == pytest.approx(2 * seconds_of(shape), rel=0.15)
+
+
+def test_the_error_is_that_of_predictions_made_before(model, clock):
+    feed(model, clock, 600)
+    good = model.cost.relative_error
+    shape = StepShape(0, 0, 8, 8000)
+    for _ in range(20):
+        model.observe(StepReport(shape, 2 * seconds_of(shape)))
+    assert model.cost.relative_error > good + 0.2
+
+
+def test_fits_come_no_more_often_than_the_period(model, clock):
+    def slow_steps():
+        for shape in shapes(20, seed=3):
+            model.observe(StepReport(shape, 3 * seconds_of(shape)))
+
+    feed(model, clock, 200)
+    clock.now += REFIT_S
+    slow_steps()
+    fitted = model.cost.base_s
+    clock.now += REFIT_S / 2
+    slow_steps()
+    assert model.cost.base_s == fitted
+    clock.now += REFIT_S / 2
+    assert model.cost.base_s != fitted
+
+
+def test_the_decode_step_is_the_mean_of_those_that_decode(model):
+    model.observe(StepReport(StepShape(64, 2080, 0, 0), 5.0))
+    assert model.decode_step_s == 0.0
+    for _ in range(100):
+        model.observe(StepReport(StepShape(0, 0, 1, 10), 0.01))
+        model.observe(StepReport(StepShape(0, 0, 2, 20), 0.03))
+    assert model.decode_step_s == pytest.approx(0.02, rel=0.1)
+
+
+def test_a_fit_of_all_samples_takes_less_than_a_millisecond(model, clock):
+    feed(model, clock, 3000)
+    taken = []
+    for _ in range(50):
+        began = time.thread_time()
+        model.refit()
+        taken.append(time.thread_time() - began)
+    assert sorted(taken)[10] < 1e-3
+
+
+def test_real_steps_are_predicted_from_a_warm_up_and_those_before(tiny_model):
+    """In seconds of the thread itself, and but for how fast the machine is at that moment: other
+    processes must not decide the outcome."""
+    engine = lone_engine(tiny_model)
+    model = CostModel(PRIORS["cpu"])
+    model.learn(warm_up(engine, 3.0, time.thread_time))
+    assert model.cost.relative_error < 1.0
+    for seed in range(3):
+        for report in _steps(engine, seed):
+            model.observe(report)
+        model.refit()
+    cost = model.cost
+    ratios = [one.seconds / seconds_of(one.shape, cost) for one in _steps(engine, 4)]
+    pace = statistics.median(ratios)
+    assert 0.4 < pace < 2.5
+    assert statistics.median(abs(ratio / pace - 1) for ratio in ratios) < 0.15
+
+
+def _steps(engine: Engine, seed: int) -> list[StepReport]:
+    """Of prompts and batches as they come."""
+    rng, reports = random.Random(seed), []
+    for number in range(12):
+        prompt = tuple(rng.randrange(3, 100) for _ in range(rng.randrange(10, 120)))
+        params = SamplingParams(temperature=0.0, max_tokens=30, ignore_eos=True)
+        if not engine.can_admit(request := Request(f"one-{number}", prompt, params)):
+            while engine.has_work:
+                reports.append(_step(engine))
+        engine.admit(request)
+        engine.start(request.request_id)
+        reports += [_step(engine) for _ in range(5)]
+    while engine.has_work:
+        reports.append(_step(engine))
+    return reports
+
+
+def _step(engine: Engine) -> StepReport:
+    began = time.thread_time()
+    engine.step()
+    seconds = time.thread_time() - began
+    assert engine.last_shape is not None
+    return StepReport(engine.last_shape, seconds)

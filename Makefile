@@ -12,7 +12,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test verify proto proto-check fmt lint type imports pytest bench clean
+.PHONY: help setup run test verify proto proto-check fmt lint type imports pytest soak bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ verify: $(STAMP) proto-check lint type imports pytest ## Run every check and eve
 
 pytest: $(STAMP) $(NIXL_STAMP) ## Run the tests alone; ARGS='-k name' chooses
 	$(BIN)/pytest $(ARGS)
+
+soak: $(STAMP) ## Run hundreds of fault schedules; SCHEDULES=300, or SEED=17 to replay one
+	$(BIN)/python -m tests.faults $(if $(SEED),--seed $(SEED),--schedules $(or $(SCHEDULES),300) --requests 10000 --keep-going)
 
 proto: $(STAMP) ## Generate the gRPC stubs from proto/
 	$(PROTOC) --python_out=. --grpc_python_out=. --mypy_out=quiet:. --mypy_grpc_out=quiet:.

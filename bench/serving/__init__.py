@@ -1,0 +1,1 @@
+"""What the serving scenarios share: a Baton to load, and a client that measures."""

@@ -1,0 +1,1 @@
+"""Parts of the simulator: workload, workers, the fleet's queue, dispatchers, measurements."""

@@ -1,0 +1,282 @@
+"""The fleet's queue and claims as Redis keeps them for all routers, by the rules of its scripts.
+
+Order is by score; the two clocks move it. Turns are given from the head while the fleet has
+room for it: nobody overtakes. Each worker's room is what it told last, less what is claimed.
+"""
+
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from baton.naming import WorkerId
+from baton.policy.admission import Allowance
+from baton.policy.fleet import Claim, Load, Role, Usage, Worker
+from baton.policy.placement import Candidate, Plan
+from baton.policy.score import DEMOTION_S, Order
+from bench.sim.life import Life
+
+BUCKET_S = 0.5
+BATCH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a ticket needs of one role."""
+
+    kv_tokens: int
+    prompt_s: float
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """One request's place in the queue."""
+
+    life: Life
+    needs: dict[Role, Need]
+    score: float = 0.0
+    late_at: float | None = None
+    waiting: bool = False
+    turn: bool = False
+    queued: bool = False
+    """It was in the queue before."""
+
+    @property
+    def work_s(self) -> float:
+        return sum(need.prompt_s for need in self.needs.values())
+
+
+@dataclass(slots=True)
+class _State:
+    worker: Worker
+    claims: dict[Claim, tuple[Usage, float]] = field(default_factory=dict)
+    slots: int = 0
+    room_s: float = 0.0
+    tokens: int = 0
+    open: bool = False
+
+
+@dataclass(slots=True)
+class _Rooms:
+    """Sums over the open workers of a role."""
+
+    slots: int = 0
+    room_s: float = 0.0
+    tokens: list[tuple[int, WorkerId]] = field(default_factory=list)
+
+
+class FleetQueue:
+    """Tickets and workers' room. `give` is called with each ticket whose turn comes."""
+
+    def __init__(self, clock: Callable[[], float], give: Callable[[Ticket], None]) -> None:
+        self.clocks: dict[str, float] = {}
+        self._clock = clock
+        self._give = give
+        self._heap: list[tuple[float, int, Ticket]] = []
+        self._serial = 0
+        self._buckets: dict[int, tuple[float, int]] = {}
+        self._turns: set[Ticket] = set()
+        self._states: dict[WorkerId, _State] = {}
+        self._rooms = {role: _Rooms() for role in Role}
+
+    @property
+    def waiting(self) -> int:
+        return sum(count for _, count in self._buckets.values())
+
+    @property
+    def queued_s(self) -> float:
+        """Prompt work of those that wait."""
+        return sum(work for work, _ in self._buckets.values())
+
+    def first(self, count: int) -> list[Ticket]:
+        """Those that come next."""
+        return [ticket for _, _, ticket in heapq.nsmallest(count, self._heap)]
+
+    def change(self, ticket: Ticket, needs: dict[Role, Need]) -> None:
+        """What a ticket that waits needs now; it keeps its place."""
+        self._count(ticket, -1)
+        ticket.needs = needs
+        self._count(ticket, 1)
+
+    def workers(self) -> list[Worker]:
+        """All workers with what is claimed on them: a router's snapshot."""
+        return [state.worker for state in self._states.values()]
+
+    def ahead(self) -> dict[str, float]:
+        """Seconds by which each clock is ahead."""
+        now = self._clock()
+        return {name: at - now for name, at in self.clocks.items() if at > now}
+
+    def enqueue(self, ticket: Ticket, order: Order, allowed: Allowance | None = None) -> bool:
+        """Queues a ticket; one that is known keeps its score. False: too much is before it."""
+        now = self._clock()
+        if not ticket.queued:
+            score = now + order.due_s
+            if order.clock:
+                score += max(0.0, self.clocks.get(order.clock, 0.0) - now)
+            if order.floor:
+                score = min(score, max(now, self.clocks.get(order.floor, 0.0)))
+            if allowed is not None and not allowed.admits(*self._before(score)):
+                return False
+            for name, rate in ((order.clock, order.clock_rate), (order.floor, order.floor_rate)):
+                if name:
+                    at = max(self.clocks.get(name, 0.0), now)
+                    self.clocks[name] = at + ticket.work_s * rate
+            ticket.score, ticket.queued = score, True
+            ticket.late_at = None if order.late_s is None else now + order.late_s
+        self._turns.discard(ticket)
+        ticket.turn = False
+        self._push(ticket)
+        self.grant()
+        return True
+
+    def heartbeat(
+        self, worker: Worker, running: Usage, load: Load, taken: Sequence[Claim] = ()
+    ) -> None:
+        """What a worker tells; the claims that it took count no more."""
+        state = self._states.setdefault(worker.worker_id, _State(worker))
+        for claim in taken:
+            state.claims.pop(claim, None)
+        self._settle(state, running, load)
+        self.grant()
+
+    def claim(
+        self, claim: Claim, plans: Sequence[Plan], ticket: Ticket | None
+    ) -> tuple[Candidate, ...] | None:
+        """Room for the first plan for which there is room, all or nothing."""
+        if ticket is not None and not ticket.turn:
+            return None
+        for plan in plans:
+            picked: list[Candidate] = []
+            for choice in plan:
+                one = next(
+                    (one for one in choice.candidates if self._has_room(one, choice.cost)), None
+                )
+                if one is None:
+                    break
+                picked.append(one)
+            else:
+                for choice, one in zip(plan, picked, strict=True):
+                    state = self._states[one.worker.worker_id]
+                    state.claims[claim] = (choice.cost, one.prompt_s)
+                    self._settle(state, state.worker.running, state.worker.load)
+                if ticket is not None:
+                    self._turns.discard(ticket)
+                    ticket.turn = False
+                return tuple(picked)
+        return None
+
+    def release(self, claim: Claim, worker_id: WorkerId) -> None:
+        """Ends a claim that its worker never took."""
+        state = self._states[worker_id]
+        if state.claims.pop(claim, None) is not None:
+            self._settle(state, state.worker.running, state.worker.load)
+            self.grant()
+
+    def grant(self) -> None:
+        """Gives turns from the head of the queue while there is room for it."""
+        now = self._clock()
+        for _ in range(BATCH):
+            ticket = self._head()
+            if ticket is None:
+                return
+            if ticket.late_at is not None and ticket.late_at < now:
+                self._pop(ticket)
+                ticket.score, ticket.late_at = now + DEMOTION_S, None
+                self._push(ticket)
+                continue
+            if not all(self._fits(role, need) for role, need in ticket.needs.items()):
+                return
+            self._pop(ticket)
+            ticket.turn = True
+            self._turns.add(ticket)
+            self._give(ticket)
+
+    def _fits(self, role: Role, need: Need) -> bool:
+        rooms = self._rooms[role]
+        if rooms.slots <= len(self._turns) or not rooms.tokens:
+            return False
+        if rooms.tokens[-1][0] < need.kv_tokens:
+            return False
+        if need.prompt_s <= 0:
+            return True
+        promised = sum(one.needs[role].prompt_s for one in self._turns if role in one.needs)
+        return rooms.room_s > promised
+
+    def _has_room(self, one: Candidate, cost: Usage) -> bool:
+        worker = self._states[one.worker.worker_id].worker
+        return (
+            not worker.draining
+            and cost.fits_in(worker.free)
+            and worker.sequences < one.limit
+            and (one.prompt_s == 0 or worker.wants_prompts_within(one.saved_s))
+        )
+
+    def _settle(self, state: _State, running: Usage, load: Load) -> None:
+        rooms = self._rooms[state.worker.role]
+        if state.open:
+            rooms.slots -= state.slots
+            rooms.room_s -= state.room_s
+            del rooms.tokens[bisect_left(rooms.tokens, (state.tokens, state.worker.worker_id))]
+        pending, prompt_s = Usage(0, 0), 0.0
+        for usage, seconds in state.claims.values():
+            pending, prompt_s = pending + usage, prompt_s + seconds
+        worker = state.worker
+        state.worker = worker = Worker(
+            worker.worker_id,
+            worker.incarnation,
+            worker.role,
+            worker.address,
+            worker.transfer_address,
+            worker.layout_fingerprint,
+            worker.model,
+            worker.capacity,
+            running,
+            worker.taken,
+            worker.draining,
+            worker.pid,
+            worker.cost,
+            load,
+            worker.prompt_lookahead_s,
+            worker.step_tokens,
+            worker.block_tokens,
+            worker.index_group,
+            pending,
+            prompt_s,
+        )
+        free = worker.free
+        state.open = free.sequences > 0 and free.kv_tokens > 0 and not worker.draining
+        if state.open:
+            state.slots, state.tokens = free.sequences, free.kv_tokens
+            state.room_s = max(0.0, worker.prompt_lookahead_s - worker.prompt_start_s)
+            rooms.slots += state.slots
+            rooms.room_s += state.room_s
+            insort(rooms.tokens, (state.tokens, worker.worker_id))
+
+    def _before(self, score: float) -> tuple[float, int]:
+        mine = int(score // BUCKET_S)
+        found = [value for slot, value in self._buckets.items() if slot <= mine]
+        return sum(work for work, _ in found), sum(count for _, count in found)
+
+    def _push(self, ticket: Ticket) -> None:
+        if ticket.waiting:
+            return
+        self._serial += 1
+        ticket.waiting = True
+        heapq.heappush(self._heap, (ticket.score, self._serial, ticket))
+        self._count(ticket, 1)
+
+    def _pop(self, ticket: Ticket) -> None:
+        heapq.heappop(self._heap)
+        ticket.waiting = False
+        self._count(ticket, -1)
+
+    def _head(self) -> Ticket | None:
+        return self._heap[0][2] if self._heap else None
+
+    def _count(self, ticket: Ticket, sign: int) -> None:
+        slot = int(ticket.score // BUCKET_S)
+        work, count = self._buckets.get(slot, (0.0, 0))
+        self._buckets[slot] = (work + sign * ticket.work_s, count + sign)
+        if count + sign == 0:
+            del self._buckets[slot]

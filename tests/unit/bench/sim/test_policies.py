@@ -1,0 +1,176 @@
+"""Whole simulations of a small fleet, the queue by itself, and the trace."""
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+
+from baton.policy.admission import Allowance
+from baton.policy.cost import StepCost
+from baton.policy.fleet import IDLE, NOTHING, Role, Usage
+from baton.policy.score import DEMOTION_S, Order
+from bench.sim.fleet import FleetConfig
+from bench.sim.life import Life
+from bench.sim.queue import FleetQueue, Need, Ticket
+from bench.sim.routers import RouterConfig
+from bench.sim.run import BATON, POLICIES, Scenario, saturation, simulate
+from bench.sim.worker import Spec
+from bench.sim.workload import Line, arrivals, load
+from bench.simulate import main
+from tests.support.policy import worker
+
+COST = StepCost(0.007, 3.3e-5, 1.3e-9, 3e-5, 5.5e-8, 0.05)
+SPEC = Spec(COST, 32, 200_000, 2048, 0.15, 0.05)
+
+
+def lines(count=300):
+    draw = random.Random(5)
+    return [
+        Line(
+            float(number),
+            draw.choice([200, 2000, 12_000]),
+            draw.randint(1, 200),
+            (),
+            None,
+            None,
+            False,
+            "",
+        )
+        for number in range(count)
+    ]
+
+
+SCENARIO = Scenario(FleetConfig(2, 2, SPEC), RouterConfig(), lines())
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_light_load_is_held_by_everyone(policy):
+    result = simulate(SCENARIO, policy, 1.0)
+    assert result.unfinished == 0
+    assert result.refused == 0
+    assert result.held > 0.9
+
+
+def test_a_simulation_is_determined_by_its_seed():
+    once, again = (simulate(SCENARIO, BATON, 8.0) for _ in range(2))
+    assert once == again
+    other = replace(SCENARIO, fleet=replace(SCENARIO.fleet, seed=1))
+    assert simulate(other, BATON, 8.0) != once
+
+
+@pytest.mark.parametrize(("prefill", "decode"), [(2, 2), (0, 4)])
+def test_past_capacity_what_is_promised_is_held(prefill, decode):
+    mode = "auto" if prefill else "never"
+    base = replace(
+        SCENARIO,
+        fleet=replace(SCENARIO.fleet, prefill=prefill, decode=decode),
+        routers=RouterConfig(disaggregation=mode),
+    )
+    capacity = saturation(base, BATON, 30.0)
+    at, past = (simulate(base, BATON, share * capacity) for share in (1.0, 2.0))
+    plain = simulate(base, "least-outstanding", 2 * capacity)
+    assert past.goodput >= 0.9 * at.goodput
+    assert past.goodput > plain.goodput
+    assert past.refused > 0
+    assert past.ttft_held >= 0.8 * (1 - past.refused)
+
+
+def test_a_trace_is_brought_to_its_rate_and_copies_share_nothing(tmp_path):
+    path = tmp_path / "trace.jsonl"
+    record = {"input_length": 1100, "output_length": 5, "hash_ids": [7, 8, 9]}
+    extra = {"class": "batch", "tenant": "a", "ttft_target": 3, "predicted": 1}
+    rows = [record | {"timestamp": 1000 * second} | extra for second in range(100)]
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    trace = load(path)
+    assert trace[0] == Line(0.0, 1100, 5, (7, 8), 3.0, None, True, "a")
+    planned = arrivals(trace, 20.0, copies=4, count=None, seed=0)
+    assert len(planned) == 400
+    assert planned[-1].at_s == pytest.approx(400 / 20, rel=0.05)
+    assert len({one.blocks(4) for one in planned}) == 4
+    assert sum(one.at_s < 10 for one in planned) == pytest.approx(200, abs=4)
+    path.write_text('{"timestamp": 1}')
+    with pytest.raises(ValueError, match="line 1 of the trace"):
+        load(path)
+
+
+def test_the_command_line_prints_a_row_for_each_policy_and_load(tmp_path, capsys):
+    path = tmp_path / "trace.jsonl"
+    row = {"input_length": 500, "output_length": 5, "hash_ids": [1]}
+    path.write_text("\n".join(json.dumps(row | {"timestamp": 100 * n}) for n in range(50)))
+    main(
+        [
+            str(path),
+            "--prefill",
+            "1",
+            "--decode",
+            "1",
+            "--loads",
+            "50",
+            "--capacity",
+            "10",
+            "--policies",
+            "baton",
+            "round-robin",
+            "--json",
+            "--compare-aggregated",
+        ]
+    )
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["policy"], row["fleet"]) for row in rows] == [
+        ("baton", "1+1"), ("round-robin", "1+1"), ("baton", "0+2"),
+    ]  # fmt: skip
+    assert all(row["held"] == 1 for row in rows)
+
+
+class Queue:
+    """A queue with one prefill worker, and those who got a turn."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.given: list[int] = []
+        self.queue = FleetQueue(lambda: self.now, lambda one: self.given.append(one.life.number))
+        self.tell(IDLE.sequence_limit)
+
+    def tell(self, limit, backlog_s=5.0):
+        told = replace(IDLE, prompt_backlog_s=backlog_s, sequence_limit=limit)
+        self.queue.heartbeat(worker("p", Role.PREFILL), NOTHING, told)
+
+    def add(self, number, due_s, allowed=None, late_s=None, work_s=1.0):
+        life = Life(number, 0.0, 100, 1, 1, (), 1.0, 1.0, False, "")
+        ticket = Ticket(life, {Role.PREFILL: Need(100, work_s)})
+        return self.queue.enqueue(ticket, Order(due_s, late_s=late_s), allowed)
+
+
+def test_turns_come_by_deadline_while_there_is_prompt_room():
+    queue = Queue()
+    for number, due_s in ((0, 3.0), (1, 1.0), (2, 2.0)):
+        queue.add(number, due_s)
+    assert queue.given == []
+    queue.tell(None, backlog_s=0.5)
+    assert queue.given == [1]  # whose work is more than the room that is left
+
+
+def test_a_late_ticket_is_put_behind_those_that_can_hold_their_targets():
+    queue = Queue()
+    queue.add(0, 1.0, late_s=1.0, work_s=0.1)
+    queue.now = 1.5
+    queue.add(1, 5.0, work_s=0.1)
+    queue.add(2, DEMOTION_S + 1, work_s=0.1)
+    queue.tell(None, backlog_s=0.0)
+    assert queue.given == [1, 0, 2]
+
+
+def test_what_is_ahead_is_all_with_a_lower_score():
+    queue = Queue()
+    assert queue.add(0, 1.0, Allowance(0.0, 0))
+    assert not queue.add(1, 2.0, Allowance(0.9, 9))
+    assert queue.add(2, 2.0, Allowance(1.0, 1))
+    assert queue.add(3, 0.2, Allowance(0.0, 0))
+    assert queue.queue.waiting == 3
+
+
+def test_usage_of_a_worker_is_what_it_told_and_what_is_claimed():
+    queue = Queue()
+    (told,) = queue.queue.workers()
+    assert told.pending == Usage(0, 0)

@@ -68,6 +68,8 @@ class FleetView:
         self._failures: dict[tuple[WorkerId, Incarnation], _Failures] = {}
         self._losses = Losses()
         self._refreshing: asyncio.Task[None] | None = None
+        self._failing = False
+        """Whether the last snapshot could not be used, which was told then."""
         self._polling: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -193,11 +195,15 @@ class FleetView:
     async def _refresh(self) -> None:
         try:
             self._apply(await self._store.snapshot())
+            self._failing = False
         except Unavailable:  # `redis_available` tells
             self._losses.pause()
             self._age()
-        except BatonError as error:
-            log.error("no snapshot of the fleet: %s", error)
+        except Exception as error:
+            if not self._failing:
+                bug = not isinstance(error, BatonError)
+                log.error("no snapshot of the fleet, trying on: %s", error, exc_info=bug)
+            self._failing = True
 
     def _apply(self, snapshot: FleetSnapshot) -> None:
         workers = {worker.worker_id: worker for worker in snapshot.workers}

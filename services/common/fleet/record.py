@@ -3,18 +3,49 @@
 Knows only the two types.
 """
 
+import logging
+from collections.abc import Mapping
+
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import DecodeError
 
 from baton.naming import Incarnation, RequestId, WorkerId
 from baton.policy.cost import StepCost
 from baton.policy.fleet import NOTHING, Claim, Load, ModelLimits, Role, Usage, Worker
 from baton.v1 import worker_pb2
 
+log = logging.getLogger(__name__)
+
 _ROLES = {
     Role.PREFILL: worker_pb2.WORKER_ROLE_PREFILL,
     Role.DECODE: worker_pb2.WORKER_ROLE_DECODE,
 }
 _ROLES_BACK = {number: role for role, number in _ROLES.items()}
+
+
+class Records:
+    """Reads a fleet's records. One that says nothing here, as a later version's may, costs no
+    other worker its place; it is told of once, however often it is read."""
+
+    def __init__(self) -> None:
+        self._unread: set[bytes] = set()
+
+    def read(
+        self, records: Mapping[bytes, bytes], pending: Mapping[bytes, bytes]
+    ) -> tuple[Worker, ...]:
+        """The workers, each with its pending sequences, tokens and microseconds of prompts."""
+        workers, unread = [], set()
+        for name, data in records.items():
+            sequences, tokens, prompt = map(int, pending.get(name, b"0 0 0").split())
+            try:
+                record = worker_pb2.WorkerRecord.FromString(data)
+                workers.append(from_record(record, Usage(sequences, tokens), prompt / 1e6))
+            except (DecodeError, ValueError) as error:
+                unread.add(name)
+                if name not in self._unread:
+                    log.warning("ignored the record of %s: %s", name.decode(), error)
+        self._unread = unread
+        return tuple(workers)
 
 
 def to_record(worker: Worker) -> worker_pb2.WorkerRecord:

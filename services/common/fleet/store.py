@@ -6,7 +6,6 @@ script, safe to run twice, and time is Redis' own. Knows no prompts, tokens or K
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +15,9 @@ from redis import exceptions
 from baton.errors import InternalError
 from baton.naming import Incarnation, WorkerId
 from baton.policy.admission import Allowance
-from baton.policy.fleet import Claim, Usage, Worker
+from baton.policy.fleet import Claim, Worker
 from baton.policy.placement import Candidate, Plan
-from baton.v1 import worker_pb2
-from services.common.fleet.record import from_record, to_record
+from services.common.fleet.record import Records, to_record
 from services.common.fleet.scripts import Scripts
 from services.common.fleet.tickets import (
     Enqueued,
@@ -44,8 +42,6 @@ __all__ = [
     "Ticket",
     "TicketId",
 ]
-
-log = logging.getLogger(__name__)
 
 Hold = tuple[WorkerId, Claim]
 """A claim on a worker."""
@@ -90,6 +86,7 @@ class FleetStore:
         self, url: str, fleet: str, *, timeout_s: float = 1.0, connect_s: float = 0.5
     ) -> None:
         self._scripts = Scripts(url, fleet, timeout_s, connect_s)
+        self._records = Records()
 
     @property
     def available(self) -> bool:
@@ -239,7 +236,7 @@ class FleetStore:
         answer = await self._scripts.run("snapshot", probe=True)
         now, settled, waiting, queued, turns, claims, clocks, records, pending = answer
         return FleetSnapshot(
-            workers=_workers(_pairs(records), _pairs(pending)),
+            workers=self._records.read(_pairs(records), _pairs(pending)),
             waiting=waiting,
             queued_s=queued / 1e6,
             turns=turns,
@@ -265,18 +262,6 @@ def _key(hold: Hold) -> str:
 
 def _pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
-
-
-def _workers(records: Mapping[bytes, bytes], pending: Mapping[bytes, bytes]) -> tuple[Worker, ...]:
-    workers = []
-    for name, data in records.items():
-        record = worker_pb2.WorkerRecord.FromString(data)
-        sequences, tokens, prompt = map(int, pending.get(name, b"0 0 0").split())
-        try:
-            workers.append(from_record(record, Usage(sequences, tokens), prompt / 1e6))
-        except ValueError as error:
-            log.warning("ignored: %s", error)
-    return tuple(workers)
 
 
 def _plan(plan: Plan) -> list[dict[str, object]]:

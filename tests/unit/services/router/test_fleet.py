@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from baton.errors import Unavailable
+from baton.errors import InternalError, Unavailable
 from baton.policy.fleet import Load, Role, Usage
 from services.common.fleet.store import FleetSnapshot
 from services.router.fleet import AVOID_S, MAX_AVOID_S, FleetView
@@ -20,6 +20,7 @@ class FakeStore:
     def __init__(self, *workers):
         self.available = True
         self.asked = 0
+        self.error = None
         self.tell(*workers)
 
     def tell(self, *workers, settled=True):
@@ -30,6 +31,8 @@ class FakeStore:
         await asyncio.sleep(0)
         if not self.available:
             raise Unavailable("away")
+        if self.error is not None:
+            raise self.error
         return self.answer
 
 
@@ -59,6 +62,24 @@ async def test_polls_and_shows_the_last_snapshot():
         async with asyncio.timeout(1):
             while view.workers != (worker("b"),):
                 await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("error", [ValueError("a bug"), InternalError("a script failed")])
+async def test_no_failure_ends_the_polling_nor_floods_the_log(error, caplog):
+    store = FakeStore(worker("a"))
+    async with viewing(store, poll_s=0.001) as view:
+        store.error = error
+        asked = store.asked
+        async with asyncio.timeout(2):
+            while store.asked < asked + 5:
+                await asyncio.sleep(0.001)
+        assert view.workers == (worker("a"),)
+        store.error = None
+        store.tell(worker("b"))
+        async with asyncio.timeout(2):
+            while view.workers != (worker("b"),):
+                await asyncio.sleep(0.001)
+    assert len(caplog.records) == 1
 
 
 async def test_refreshes_at_the_same_time_share_one_snapshot():

@@ -8,7 +8,7 @@ from baton.naming import RequestId
 from baton.policy.cost import StepCost
 from baton.policy.fleet import Claim, Load, Role, Usage
 from baton.v1 import worker_pb2
-from services.common.fleet.record import from_record, to_record
+from services.common.fleet.record import Records, from_record, to_record
 from tests.support.fleet import worker
 
 
@@ -47,3 +47,15 @@ def test_what_is_pending_comes_from_the_reader():
 def test_an_unknown_role_is_refused():
     with pytest.raises(ValueError, match="role"):
         from_record(worker_pb2.WorkerRecord(worker_id="w"))
+
+
+@pytest.mark.parametrize("data", [b"\xff", worker_pb2.WorkerRecord(role=9).SerializeToString()])
+def test_a_record_that_says_nothing_here_costs_no_other_worker_its_place(data, caplog):
+    good = to_record(worker("a")).SerializeToString()
+    records = Records()
+    for _ in range(3):
+        assert records.read({b"later": data, b"a": good}, {}) == (worker("a"),)
+    assert len(caplog.records) == 1, "it is read five times a second"
+    records.read({b"a": good}, {})
+    records.read({b"later": data}, {})
+    assert len(caplog.records) == 2

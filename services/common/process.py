@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -50,8 +51,15 @@ def run(name: str, settings: ServiceSettings, main: Main) -> None:
 async def _until_signal(main: Main) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(stop.set)
+
+    # Not the loop's own handlers: those end with it, and a second signal would kill a process
+    # that has drained and is about to exit 0.
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        signal.signal(number, on_signal)
     await main(stop)
 
 

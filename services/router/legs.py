@@ -89,11 +89,9 @@ class Legs:
                         event = calls.decode_event(response, worker)
                         if isinstance(event, Tokens):
                             patience = self._decode_stall_s
-                        last = isinstance(event, Finished | HandedOff)
-                        if last:
+                        yield event  # at once: from here on someone owns a handoff's lease
+                        if isinstance(event, Finished | HandedOff):
                             await _closed(call)
-                        yield event
-                        if last:
                             return
                 finally:
                     call.cancel()

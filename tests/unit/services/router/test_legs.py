@@ -356,6 +356,18 @@ async def test_a_sequence_that_is_handed_over_ends_the_stream(
     assert workers.outcome == "finished"
 
 
+async def test_a_handoff_is_told_before_its_call_has_closed(decode, workers):
+    """Its lease is the router's: nobody would end it if the client went between the two."""
+    workers.script = [started(), handed_off(kv_pb2.ChoiceState(index=1)), 0.1]
+    events = decode()
+    while not isinstance(await anext(events), HandedOff):
+        pass
+    assert not workers.ended.is_set()
+    assert [event async for event in events] == []
+    await workers.ended.wait()
+    assert workers.outcome == "finished"
+
+
 async def test_a_handoff_before_the_first_token_is_passed_on(decode, workers):
     """A worker let it go before its first token: no token is emitted, KV may be there."""
     told = handed_off(kv_pb2.ChoiceState(index=1)).handed_off.handoff

@@ -20,8 +20,8 @@ _Key = tuple[WorkerId, Incarnation]
 class Losses:
     """Events of worker incarnations, each set once its worker is known to be gone.
 
-    An event is shared by all who ask for it, and forgotten when nobody holds it. Not
-    thread-safe; belongs to one event loop.
+    An event is shared by all who ask for it, and forgotten when nobody holds it, or when a
+    worker that was taken for gone is back. Not thread-safe; belongs to one event loop.
     """
 
     def __init__(self) -> None:
@@ -54,6 +54,8 @@ class Losses:
                     event.set()
             elif current.incarnation != key[1]:
                 event.set()
+            elif event.is_set():  # it only hung: a new event for who asks from now on
+                del self._events[key]
         self._missing = missing
 
     def pause(self) -> None:

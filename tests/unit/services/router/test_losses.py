@@ -29,6 +29,21 @@ def test_one_that_comes_back_has_all_its_time_again():
     assert not event.is_set()
 
 
+def test_one_that_was_lost_and_is_back_is_gone_for_nobody_who_asks_then():
+    """Whoever saw it go may hold its event for as long as they like."""
+    losses = Losses()
+    before = losses.event(ONE, ONE)
+    losses.update({}, 0.0)
+    losses.update({}, LOST_S)
+    assert losses.event(ONE, None) is before
+    losses.update({"a": ONE}, 2 * LOST_S)
+    after = losses.event(ONE, ONE)
+    assert (before.is_set(), after.is_set()) == (True, False)
+    losses.update({}, 3 * LOST_S)
+    losses.update({}, 4 * LOST_S)
+    assert after.is_set(), "it can go again"
+
+
 def test_time_in_which_nothing_was_known_does_not_count():
     losses = Losses()
     event = losses.event(ONE, ONE)

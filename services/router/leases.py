@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 _RELEASE_S = 0.8
 """A release that takes longer is left to the lease's expiry."""
+_MOST_AWAY = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,8 @@ class LeaseKeeper:
         self._pause = pause
         self._held: set[Lease] = set()
         self._away: set[str] = set()
-        """Addresses at which the last release failed: each is told of once, not per request."""
+        """Addresses at which the last release failed: each is told of once, not per request.
+        Forgotten all together when they are many, since hosts leave for good."""
         self._renewing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -103,6 +105,8 @@ class LeaseKeeper:
         except Exception as error:  # noqa: BLE001 - it expires
             level = logging.DEBUG if lease.address in self._away else logging.WARNING
             log.log(level, "leases at %s are left to expire: %s", lease.address, error)
+            if len(self._away) >= _MOST_AWAY:
+                self._away.clear()
             self._away.add(lease.address)
         else:
             self._away.discard(lease.address)

@@ -16,6 +16,8 @@ from services.transfer.peers.reader import PEER_PAUSED, PeerReader, Piece
 SILENT_S = 0.5
 """Silence of that length counts."""
 _FIRST_S, _LONGEST_S = 0.25, 4.0
+_FORGOTTEN_S = 600.0
+"""Who was not asked for so long after a pause is forgotten: hosts leave for good."""
 
 
 @dataclass(slots=True)
@@ -55,6 +57,7 @@ class Silences:
         """Begins a pause, or a longer one where this was a new try; others change nothing."""
         pause = self._pauses.get(source)
         if pause is None:
+            self._forget_old()
             pause = self._pauses[source] = _Pause(self._first_s, 0.0)
         elif pause.trying:
             pause.length_s = min(2 * pause.length_s, self._longest_s)
@@ -62,6 +65,10 @@ class Silences:
         else:
             return
         pause.until = self._clock() + pause.length_s
+
+    def _forget_old(self) -> None:
+        oldest = self._clock() - _FORGOTTEN_S
+        self._pauses = {key: one for key, one in self._pauses.items() if one.until > oldest}
 
     def answered(self, source: str) -> None:
         """Forgets what was."""

@@ -100,6 +100,15 @@ async def test_lost_lease_is_no_error(keeper, transfer, background, ticks):
     assert len(keeper) == 1
 
 
+async def test_services_that_left_for_good_are_not_remembered(transfer, background):
+    keeper = LeaseKeeper(transfer, background, ttl_s=6.0)
+    transfer.error = errors.Unavailable("gone")
+    for number in range(1000):
+        keeper.release(keeper.new(f"host-{number}"))
+        await background.settled()
+    assert len(keeper._away) <= 256
+
+
 async def test_a_transfer_service_that_is_away_is_told_of_once(transfer, background, caplog):
     """Not once for each request: a busy router would fill its disk with it."""
     keeper = LeaseKeeper(transfer, background, ttl_s=6.0)

@@ -39,6 +39,14 @@ def test_pauses_grow_and_are_capped(silences: Silences, clock: FakeClock) -> Non
     assert lengths == [0.25, 0.5, 1.0, 2.0, 4.0, 4.0, 4.0]
 
 
+def test_hosts_that_left_for_good_are_not_remembered(silences: Silences, clock: FakeClock) -> None:
+    for number in range(2000):
+        silences.failed(f"host-{number}")
+        clock.advance(60.0)
+    assert sum(silences.has_failed(f"host-{number}") for number in range(2000)) < 20
+    assert silences.has_failed("host-1999")
+
+
 def test_reads_that_fail_together_count_once(silences: Silences, clock: FakeClock) -> None:
     for _ in range(5):
         silences.failed("peer")

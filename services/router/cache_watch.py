@@ -74,7 +74,8 @@ class CacheWatch:
             await asyncio.sleep(self._check_s)
 
     def compare(self) -> None:
-        """Begins streams from holders that are new, and ends those from holders that left."""
+        """Begins streams from holders that are new, and ends those from holders that left. One
+        that a bug ended begins anew."""
         workers = self._workers()
         self._index.set_workers(workers)
         wanted: dict[Source, str] = {}
@@ -85,6 +86,8 @@ class CacheWatch:
                 wanted[host] = worker.transfer_address
         for source in self._streams.keys() - wanted.keys():
             self._streams.pop(source).task.cancel()
+        for source in [one for one, stream in self._streams.items() if stream.task.done()]:
+            _tell_failure(source, self._streams.pop(source).task)
         for source, address in wanted.items():
             if source not in self._streams:
                 task = asyncio.create_task(self._follow(source, address))
@@ -134,3 +137,8 @@ class CacheWatch:
             self._index.drop(source)
         self._index.add(source, change.added)
         self._index.remove(source, change.removed)
+
+
+def _tell_failure(source: Source, ended: asyncio.Task[None]) -> None:
+    error = None if ended.cancelled() else ended.exception()
+    log.error("events of %s were not followed; beginning anew", source, exc_info=error)

@@ -36,6 +36,17 @@ class Holder(worker_pb2_grpc.WorkerServiceServicer, transfer_pb2_grpc.TransferSe
                 yield change.to_message()
 
 
+class Index(CacheIndex):
+    """Has a bug while it is `broken`."""
+
+    broken = False
+
+    def add(self, source, names):
+        if self.broken:
+            raise ZeroDivisionError
+        super().add(source, names)
+
+
 @contextlib.asynccontextmanager
 async def serving(holder, address="127.0.0.1:0"):
     server = await rpc.serve(
@@ -57,7 +68,7 @@ async def parts():
     """An index, the workers to watch (a list to change), and the watch."""
     background = Background(1.0)
     channels = Channels(background)
-    index, workers = CacheIndex(), []
+    index, workers = Index(), []
     watch = CacheWatch(index, lambda: tuple(workers), channels, check_s=0.02)
     await watch.start()
     yield index, workers
@@ -135,3 +146,16 @@ async def test_holders_that_tell_nothing_are_asked_again_ever_more_seldom(parts)
         await until(lambda: mute.streams >= 2)
         await asyncio.sleep(0.5)
         assert mute.streams < 8
+
+
+async def test_a_bug_ends_no_stream_for_good(parts, caplog):
+    index, workers = parts
+    names, engine = names_of(TOKENS), Holder()
+    async with serving(engine) as at, serving(Holder()) as transfer:
+        workers.append(a_worker(at, transfer))
+        await until(lambda: engine.streams == 1)
+        index.broken = True
+        engine.log.change(names[:1], [])
+        await until(lambda: "ZeroDivisionError" in caplog.text)
+        index.broken = False
+        await until(lambda: index.look_up(TOKENS, b"") == {"w": BLOCK})

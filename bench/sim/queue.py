@@ -5,9 +5,9 @@ room for it: nobody overtakes. Each worker's room is what it told last, less wha
 """
 
 import heapq
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from baton.naming import WorkerId
 from baton.policy.admission import Allowance
@@ -51,18 +51,49 @@ class _State:
     worker: Worker
     claims: dict[Claim, tuple[Usage, float]] = field(default_factory=dict)
     slots: int = 0
+    """0: it takes nothing, and nothing of it is in the sums."""
     room_s: float = 0.0
     tokens: int = 0
-    open: bool = False
 
 
 @dataclass(slots=True)
 class _Rooms:
-    """Sums over the open workers of a role."""
+    """Of one role: sums over its workers with a free sequence, and over the tickets at their turn
+    that need it."""
 
     slots: int = 0
     room_s: float = 0.0
     tokens: list[tuple[int, WorkerId]] = field(default_factory=list)
+    """Free tokens of those workers."""
+    wants: list[tuple[int, WorkerId]] = field(default_factory=list)
+    """The same of those of them that want prompts."""
+    turns: int = 0
+    given_s: float = 0.0
+
+    def count_worker(self, state: _State, sign: int) -> None:
+        """Takes a worker in, or out again before its state changes."""
+        if not state.slots:
+            return
+        self.slots += sign * state.slots
+        self.room_s += sign * state.room_s
+        entry = (state.tokens, state.worker.worker_id)
+        for entries in (self.tokens, self.wants) if state.room_s > 0 else (self.tokens,):
+            if sign > 0:
+                insort(entries, entry)
+            else:
+                del entries[bisect_left(entries, entry)]
+
+    def count_turn(self, need: Need, sign: int) -> None:
+        """Takes a turn in, or out again."""
+        self.turns += sign
+        self.given_s = self.given_s + sign * need.prompt_s if self.turns else 0.0
+
+    def fits(self, need: Need) -> bool:
+        """Whether there is room for one turn more."""
+        best = self.wants if need.prompt_s > 0 else self.tokens
+        if not best or best[-1][0] < need.kv_tokens or self.slots <= self.turns:
+            return False
+        return need.prompt_s <= 0 or self.room_s > self.given_s
 
 
 class FleetQueue:
@@ -74,14 +105,14 @@ class FleetQueue:
         self._give = give
         self._heap: list[tuple[float, int, Ticket]] = []
         self._serial = 0
+        self._scores: list[float] = []
         self._buckets: dict[int, tuple[float, int]] = {}
-        self._turns: set[Ticket] = set()
         self._states: dict[WorkerId, _State] = {}
         self._rooms = {role: _Rooms() for role in Role}
 
     @property
     def waiting(self) -> int:
-        return sum(count for _, count in self._buckets.values())
+        return len(self._scores)
 
     @property
     def queued_s(self) -> float:
@@ -124,8 +155,7 @@ class FleetQueue:
                     self.clocks[name] = at + ticket.work_s * rate
             ticket.score, ticket.queued = score, True
             ticket.late_at = None if order.late_s is None else now + order.late_s
-        self._turns.discard(ticket)
-        ticket.turn = False
+        self._end_turn(ticket)
         self._push(ticket)
         self.grant()
         return True
@@ -161,8 +191,7 @@ class FleetQueue:
                     state.claims[claim] = (choice.cost, one.prompt_s)
                     self._settle(state, state.worker.running, state.worker.load)
                 if ticket is not None:
-                    self._turns.discard(ticket)
-                    ticket.turn = False
+                    self._end_turn(ticket)
                 return tuple(picked)
         return None
 
@@ -185,23 +214,19 @@ class FleetQueue:
                 ticket.score, ticket.late_at = now + DEMOTION_S, None
                 self._push(ticket)
                 continue
-            if not all(self._fits(role, need) for role, need in ticket.needs.items()):
+            if not all(self._rooms[role].fits(need) for role, need in ticket.needs.items()):
                 return
             self._pop(ticket)
             ticket.turn = True
-            self._turns.add(ticket)
+            for role, need in ticket.needs.items():
+                self._rooms[role].count_turn(need, 1)
             self._give(ticket)
 
-    def _fits(self, role: Role, need: Need) -> bool:
-        rooms = self._rooms[role]
-        if rooms.slots <= len(self._turns) or not rooms.tokens:
-            return False
-        if rooms.tokens[-1][0] < need.kv_tokens:
-            return False
-        if need.prompt_s <= 0:
-            return True
-        promised = sum(one.needs[role].prompt_s for one in self._turns if role in one.needs)
-        return rooms.room_s > promised
+    def _end_turn(self, ticket: Ticket) -> None:
+        if ticket.turn:
+            ticket.turn = False
+            for role, need in ticket.needs.items():
+                self._rooms[role].count_turn(need, -1)
 
     def _has_room(self, one: Candidate, cost: Usage) -> bool:
         worker = self._states[one.worker.worker_id].worker
@@ -214,49 +239,24 @@ class FleetQueue:
 
     def _settle(self, state: _State, running: Usage, load: Load) -> None:
         rooms = self._rooms[state.worker.role]
-        if state.open:
-            rooms.slots -= state.slots
-            rooms.room_s -= state.room_s
-            del rooms.tokens[bisect_left(rooms.tokens, (state.tokens, state.worker.worker_id))]
+        rooms.count_worker(state, -1)
         pending, prompt_s = Usage(0, 0), 0.0
         for usage, seconds in state.claims.values():
             pending, prompt_s = pending + usage, prompt_s + seconds
-        worker = state.worker
-        state.worker = worker = Worker(
-            worker.worker_id,
-            worker.incarnation,
-            worker.role,
-            worker.address,
-            worker.transfer_address,
-            worker.layout_fingerprint,
-            worker.model,
-            worker.capacity,
-            running,
-            worker.taken,
-            worker.draining,
-            worker.pid,
-            worker.cost,
-            load,
-            worker.prompt_lookahead_s,
-            worker.step_tokens,
-            worker.block_tokens,
-            worker.index_group,
-            pending,
-            prompt_s,
+        state.worker = worker = replace(
+            state.worker, running=running, load=load, pending=pending, pending_prompt_s=prompt_s
         )
         free = worker.free
-        state.open = free.sequences > 0 and free.kv_tokens > 0 and not worker.draining
-        if state.open:
-            state.slots, state.tokens = free.sequences, free.kv_tokens
-            state.room_s = max(0.0, worker.prompt_lookahead_s - worker.prompt_start_s)
-            rooms.slots += state.slots
-            rooms.room_s += state.room_s
-            insort(rooms.tokens, (state.tokens, worker.worker_id))
+        is_open = free.sequences > 0 and free.kv_tokens > 0 and not worker.draining
+        state.slots, state.tokens = free.sequences if is_open else 0, free.kv_tokens
+        state.room_s = max(0.0, worker.prompt_lookahead_s - worker.prompt_start_s)
+        rooms.count_worker(state, 1)
 
     def _before(self, score: float) -> tuple[float, int]:
+        """Prompt work of the tickets up to this score's bucket, and how many are due no later."""
         mine = int(score // BUCKET_S)
-        found = [value for slot, value in self._buckets.items() if slot <= mine]
-        return sum(work for work, _ in found), sum(count for _, count in found)
+        work_s = sum(work for slot, (work, _) in self._buckets.items() if slot <= mine)
+        return work_s, bisect_right(self._scores, score)
 
     def _push(self, ticket: Ticket) -> None:
         if ticket.waiting:
@@ -275,6 +275,10 @@ class FleetQueue:
         return self._heap[0][2] if self._heap else None
 
     def _count(self, ticket: Ticket, sign: int) -> None:
+        if sign > 0:
+            insort(self._scores, ticket.score)
+        else:
+            del self._scores[bisect_left(self._scores, ticket.score)]
         slot = int(ticket.score // BUCKET_S)
         work, count = self._buckets.get(slot, (0.0, 0))
         self._buckets[slot] = (work + sign * ticket.work_s, count + sign)

@@ -174,3 +174,57 @@ def test_usage_of_a_worker_is_what_it_told_and_what_is_claimed():
     queue = Queue()
     (told,) = queue.queue.workers()
     assert told.pending == Usage(0, 0)
+
+
+class Pair:
+    """A queue with a prefill worker that has one place, and two decode workers: a large one
+    that has prompts enough, and a small one that wants more."""
+
+    def __init__(self) -> None:
+        self.given: list[int] = []
+        self.queue = FleetQueue(lambda: 0.0, lambda one: self.given.append(one.life.number))
+        one_place = replace(IDLE, sequence_limit=1)
+        self.queue.heartbeat(worker("p", Role.PREFILL), NOTHING, one_place)
+        self.queue.heartbeat(worker("big"), NOTHING, replace(IDLE, prompt_backlog_s=5.0))
+        self.queue.heartbeat(worker("small", capacity=Usage(8, 1_000)), NOTHING, IDLE)
+
+    def add(self, number, **needs):
+        life = Life(number, 0.0, 100, 1, 1, (), 1.0, 1.0, False, "")
+        by_role = {Role[role.upper()]: Need(*need) for role, need in needs.items()}
+        self.queue.enqueue(Ticket(life, by_role), Order(1.0))
+
+
+def test_a_turn_takes_a_place_only_of_the_roles_that_it_needs():
+    pair = Pair()
+    pair.add(0, decode=(100, 0.0))
+    pair.add(1, decode=(100, 0.0))
+    pair.add(2, prefill=(100, 0.1), decode=(100, 0.0))
+    pair.add(3, prefill=(100, 0.1))  # whose place the one before has
+    assert pair.given == [0, 1, 2]
+
+
+def test_a_prompt_has_no_room_where_only_a_worker_that_wants_none_is_large_enough():
+    pair = Pair()
+    pair.add(0, decode=(2_000, 0.0))
+    pair.add(1, decode=(1_000, 0.1))
+    pair.add(2, decode=(2_000, 0.1))
+    assert pair.given == [0, 1]
+
+
+def test_a_turn_that_is_given_back_frees_what_it_was_given():
+    pair = Pair()
+    life = Life(0, 0.0, 100, 1, 1, (), 1.0, 1.0, False, "")
+    ticket = Ticket(life, {Role.PREFILL: Need(100, 0.1)})
+    for _ in range(3):
+        pair.queue.enqueue(ticket, Order(1.0))
+    assert pair.given == [0, 0, 0]
+
+
+def test_how_many_are_ahead_is_counted_to_the_score_and_their_work_to_half_a_second():
+    queue = Queue()
+    queue.tell(0)
+    queue.add(0, 1.4)
+    assert not queue.add(1, 1.1, Allowance(0.9, 0))
+    assert queue.add(2, 1.1, Allowance(1.0, 0))
+    assert not queue.add(3, 1.2, Allowance(2.0, 0))
+    assert queue.queue.waiting == 2

@@ -89,15 +89,15 @@ class CostModel:
                 return
             rows, seconds, at = self._samples.arrays()
             self._new = 0
-        now = self._clock()
-        weights = np.exp2((at - now) / HALF_LIFE_S)
+        # The newest counts whole, however long ago it was: weights must not all vanish.
+        weights = np.exp2((at - at.max()) / HALF_LIFE_S)
         before = coefficients(self._cost)
         if self._fitted_at is None:
             before *= speed(rows, seconds, before)
             found = fit(rows, seconds, weights, before)
         else:
             found = before + SMOOTHING * (fit(rows, seconds, weights, before) - before)
-        self._fitted_at = now
+        self._fitted_at = self._clock()
         self._cost = StepCost(*(float(value) for value in found))
 
     def _refit_if_due(self) -> None:

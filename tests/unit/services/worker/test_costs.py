@@ -88,6 +88,15 @@ def test_it_follows_a_machine_that_becomes_slower(model, clock):
         assert seconds_of(shape, model.cost) == pytest.approx(2 * seconds_of(shape), rel=0.15)
 
 
+@pytest.mark.parametrize("idle_s", [60.0, 3600.0, 63_000.0, 1e6])
+def test_what_was_learned_outlives_an_idle_time(model, clock, idle_s):
+    feed(model, clock, 1000)
+    clock.now += idle_s
+    model.refit()
+    for shape in shapes(50, seed=9):
+        assert seconds_of(shape, model.cost) == pytest.approx(seconds_of(shape), rel=0.05)
+
+
 def test_the_error_is_that_of_predictions_made_before(model, clock):
     feed(model, clock, 600)
     good = model.cost.relative_error

@@ -81,7 +81,8 @@ def allowance(outlook: Outlook, wait_s: float) -> Allowance:
     requests = None
     if outlook.stay_s > 0:
         places = wait_s * max(1, outlook.sequences) / outlook.stay_s
-        requests = math.floor(places + 1e-9) + outlook.free_sequences - 1
+        if math.isfinite(places):
+            requests = math.floor(places + 1e-9) + outlook.free_sequences - 1
     return Allowance(outlook.work_within(wait_s), requests)
 
 

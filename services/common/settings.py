@@ -21,6 +21,7 @@ class ServiceSettings(BaseSettings):
         frozen=True,
         extra="ignore",
         protected_namespaces=(),
+        allow_inf_nan=False,
     )
 
     address: str = Field(

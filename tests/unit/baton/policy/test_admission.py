@@ -95,6 +95,11 @@ def test_without_sequences_that_stay_only_work_is_limited():
     assert Allowance().admits(1e9, 10**9)
 
 
+def test_who_can_wait_for_ever_is_let_in_behind_anything():
+    outlook = Outlook(prompt_workers=2, backlog_s=1, free_sequences=0, sequences=4, stay_s=2)
+    assert allowance(outlook, math.inf) == Allowance()
+
+
 @pytest.mark.parametrize(("target_s", "idle_s", "expected"), [(2, 0.5, 2), (2, 3, 6), (0, 0, 0)])
 def test_a_long_prompt_has_twice_its_own_time_by_default(target_s, idle_s, expected):
     assert default_ttft_s(target_s, idle_s) == expected

@@ -21,6 +21,16 @@ def test_weights_that_are_none(weights):
         settings(f"--tenant-weights={weights}")
 
 
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan"])
+@pytest.mark.parametrize(
+    "name",
+    [name for name, field in RouterSettings.model_fields.items() if field.annotation is float],
+)
+def test_numbers_are_finite(name, value):
+    with pytest.raises(ValidationError, match=name):
+        settings(f"--{name.replace('_', '-')}={value}")
+
+
 def test_modes():
     assert settings().disaggregation == "auto"
     assert settings("--disaggregation=never").disaggregation == "never"

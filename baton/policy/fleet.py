@@ -147,13 +147,8 @@ class Worker:
         """Seconds until it begins with a prompt that it is given now."""
         return self.load.prompt_backlog_s + self.pending_prompt_s
 
-    @property
-    def wants_prompts(self) -> bool:
-        """Whether it has less prompt work than it wants to have ahead."""
-        return self.wants_prompts_within(0.0)
-
-    def wants_prompts_within(self, more_s: float) -> bool:
-        """The same for a prompt that may wait there for `more_s` longer."""
+    def wants_prompts(self, more_s: float = 0.0) -> bool:
+        """Whether it has less prompt work than it wants to have ahead, and `more_s` besides."""
         return self.prompt_start_s < self.prompt_lookahead_s + more_s
 
     @property
@@ -209,5 +204,9 @@ class Demand:
         """Predicted seconds to compute on `worker` what is not cached there."""
         if task is Task.DECODE:
             return 0.0
-        cached = min(self.cached.get(worker.worker_id, 0), self.known_tokens - 1)
-        return worker.cost.prefill_s(self.known_tokens - cached, cached, worker.step_tokens)
+        new = self.new_tokens(worker)
+        return worker.cost.prefill_s(new, self.known_tokens - new, worker.step_tokens)
+
+    def new_tokens(self, worker: Worker) -> int:
+        """Tokens that `worker` has to compute: one at least."""
+        return max(1, self.known_tokens - self.cached.get(worker.worker_id, 0))

@@ -85,7 +85,7 @@ def has_room(choice: Choice, candidate: Candidate) -> bool:
     return (
         choice.cost.fits_in(worker.free)
         and worker.sequences < candidate.limit
-        and (candidate.prompt_s == 0 or worker.wants_prompts_within(candidate.saved_s))
+        and (candidate.prompt_s == 0 or worker.wants_prompts(candidate.saved_s))
     )
 
 
@@ -132,14 +132,10 @@ def prefers_local(demand: Demand, split: Plan, local: Plan, handoff_s: float = H
     decode = whole.worker
     if not has_room(local[0], whole):
         return False
-    cached = min(demand.cached.get(decode.worker_id, 0), demand.known_tokens - 1)
-    new = demand.known_tokens - cached
-    chunk = max(1, decode.step_tokens - decode.sequences)
-    steps = math.ceil(new / chunk)
-    beside_s = decode.cost.decode_step_s(decode.sequences, decode.context_tokens)
-    local_s = decode.prompt_start_s + whole.prompt_s + steps * (beside_s - decode.cost.base_s)
+    local_s = decode.prompt_start_s + prompt_time_s(Task.WHOLE, whole, demand)
     handed_s = prefill.worker.prompt_start_s + prefill.prompt_s + handoff_s
-    if local_s > (handed_s if steps == 1 else handed_s / LONG_LOCAL):
+    new, chunk = demand.new_tokens(decode), _chunk(decode)
+    if local_s > (handed_s if new <= chunk else handed_s / LONG_LOCAL):
         return False
     last = min(new, chunk)
     longest_s = decode.cost.step_s(
@@ -151,8 +147,27 @@ def prefers_local(demand: Demand, split: Plan, local: Plan, handoff_s: float = H
     targets = (decode.load.itl_target_s, demand.itl_target_s)
     return longest_s <= min(
         (one for one in targets if one is not None),
-        default=2 * beside_s if decode.sequences else math.inf,
+        default=2 * _beside_s(decode) if decode.sequences else math.inf,
     )
+
+
+def prompt_time_s(task: Task, candidate: Candidate, demand: Demand) -> float:
+    """Seconds that the candidate takes for the prompt, beside what it decodes."""
+    worker = candidate.worker
+    if task is not Task.WHOLE or worker.sequences == 0:
+        return candidate.prompt_s
+    steps = math.ceil(demand.new_tokens(worker) / _chunk(worker))
+    return candidate.prompt_s + steps * (_beside_s(worker) - worker.cost.base_s)
+
+
+def _chunk(worker: Worker) -> int:
+    """Prompt tokens of one step beside what the worker decodes."""
+    return max(1, worker.step_tokens - worker.sequences)
+
+
+def _beside_s(worker: Worker) -> float:
+    """A step of what the worker decodes, in seconds."""
+    return worker.cost.decode_step_s(worker.sequences, worker.context_tokens)
 
 
 def predicted_itl_s(worker: Worker, demand: Demand) -> float:

@@ -234,7 +234,7 @@ class FleetQueue:
             not worker.draining
             and cost.fits_in(worker.free)
             and worker.sequences < one.limit
-            and (one.prompt_s == 0 or worker.wants_prompts_within(one.saved_s))
+            and (one.prompt_s == 0 or worker.wants_prompts(one.saved_s))
         )
 
     def _settle(self, state: _State, running: Usage, load: Load) -> None:

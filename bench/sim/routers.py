@@ -18,6 +18,7 @@ from baton.policy.placement import (
     Plan,
     plans,
     prefers_local,
+    prompt_time_s,
 )
 from baton.policy.roster import Roster
 from baton.policy.score import fair_share, order
@@ -186,7 +187,7 @@ class Router:
             life.refused = True
             return
         first = found[0][0]
-        own_s = first.best.prompt_s
+        own_s = prompt_time_s(first.task, first.best, demand)
         outlook = self._roster.outlook(first.role, Role.DECODE, shared.stay_s)
         tenant = life.tenant
         standing = order(
@@ -195,7 +196,7 @@ class Router:
             tenant=tenant,
             share=fair_share(tenant, shared.queue.ahead(), shared.config.weights) if tenant else 1,
             workers=outlook.prompt_workers,
-            grace_s=-own_s,
+            grace_s=-(first.best.prompt_s + first.best.worker.prompt_lookahead_s),
         )
         wait_s = life.ttft_target_s + shared.config.slack_s - own_s
         allowed = allowance(outlook, wait_s) if shared.config.refuse else None

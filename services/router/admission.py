@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from baton.errors import Exhausted
 from baton.policy.admission import Allowance, Outlook, allowance, retry_after_s
-from baton.policy.fleet import Demand, Task, Worker
-from baton.policy.placement import Candidate, Plan
+from baton.policy.fleet import Worker
+from baton.policy.placement import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +61,6 @@ def idle_s(plans: Sequence[Plan]) -> float:
     """Seconds that the prompt takes on the best worker of the plans, were it idle; 0: unknown."""
     times = [one.prompt_s for plan in plans for one in plan[0].candidates if _measured(one.worker)]
     return min(times, default=0.0)
-
-
-def prompt_time_s(task: Task, candidate: Candidate, demand: Demand) -> float:
-    """Seconds that the candidate takes for the prompt, beside what it decodes."""
-    worker = candidate.worker
-    if task is not Task.WHOLE or worker.sequences == 0:
-        return candidate.prompt_s
-    cached = min(demand.cached.get(worker.worker_id, 0), demand.known_tokens - 1)
-    chunk = max(1, worker.step_tokens - worker.sequences)
-    steps = -(-(demand.known_tokens - cached) // chunk)
-    decode_s = worker.cost.decode_step_s(worker.sequences, worker.context_tokens)
-    return candidate.prompt_s + steps * max(0.0, decode_s - worker.cost.base_s)
 
 
 def _measured(worker: Worker) -> bool:

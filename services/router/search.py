@@ -19,10 +19,10 @@ from baton.errors import BatonError, Exhausted, Unavailable
 from baton.naming import Incarnation, WorkerId, new_id
 from baton.policy.admission import Outlook
 from baton.policy.fleet import Demand, Role, Task, Worker
-from baton.policy.placement import Candidate, Plan, Usable, pick_now
+from baton.policy.placement import Candidate, Plan, Usable, pick_now, prompt_time_s
 from baton.policy.score import Order
 from services.common.fleet.store import FleetStore, Need, Place, TicketId
-from services.router.admission import Admission, prompt_time_s
+from services.router.admission import Admission
 from services.router.claims import Claims, Held
 from services.router.fleet import Clock, FleetView
 from services.router.means import Means

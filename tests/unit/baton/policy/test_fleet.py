@@ -29,8 +29,8 @@ def test_a_worker_takes_one_sequence_at_least_and_its_capacity_at_most(limit):
 def test_claimed_prompt_work_counts_as_backlog():
     half = worker(backlog_s=0.6, pending_prompt_s=0.3)
     assert half.prompt_start_s == pytest.approx(0.9)
-    assert half.wants_prompts
-    assert not worker(backlog_s=0.6, pending_prompt_s=0.4).wants_prompts
+    assert half.wants_prompts()
+    assert not worker(backlog_s=0.6, pending_prompt_s=0.4).wants_prompts()
 
 
 def test_contexts_of_claimed_sequences_are_like_those_that_run():

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.naming import WorkerId
+from baton.policy.cost import StepCost
 from baton.policy.fleet import Role, Task, Usage
 from baton.policy.placement import (
     AT_DECODE,
@@ -21,6 +22,7 @@ from baton.policy.placement import (
     plans,
     predicted_itl_s,
     prefers_local,
+    prompt_time_s,
 )
 from baton.policy.roster import Roster
 from tests.support.policy import demand, demands, fleets, worker
@@ -302,3 +304,17 @@ def test_cached_workers_of_the_other_role_do_not_push_out_those_that_are_asked()
     wanted = demand(prompt=2000, cached={"near": 1900} | {f"d{n}": 1950 for n in range(20)})
     way = ((Task.PREFILL, Role.PREFILL),)
     assert best(wanted, way, [*fleet, near]).worker_id == "near"
+
+
+def test_a_prompt_beside_a_batch_takes_longer_by_the_batchs_steps():
+    cost = StepCost(0.0, 0.01, 0.0, 0.005, 0.0)
+    wanted = demand(prompt=1000, most=10)
+
+    def time_s(**kwargs):
+        one = worker("d", capacity=Usage(10, 5000), cost=cost, **kwargs)
+        (plan,) = plans(wanted, (AT_DECODE,), Roster([one]), anyone)
+        return prompt_time_s(Task.WHOLE, plan[0].best, wanted)
+
+    assert time_s() == pytest.approx(10.0)
+    steps = 4  # of 250 prompt tokens beside 6 sequences
+    assert time_s(running=Usage(6, 600)) == pytest.approx(10.0 + steps * 6 * 0.005)

@@ -6,10 +6,10 @@ import pytest
 
 from baton.errors import Exhausted
 from baton.policy.cost import StepCost
-from baton.policy.fleet import Load, Role, Task, Usage
-from baton.policy.placement import AT_DECODE, SPLIT, plans
+from baton.policy.fleet import Load, Role
+from baton.policy.placement import SPLIT, plans
 from baton.policy.roster import Roster
-from services.router.admission import Admission, idle_s, prompt_time_s
+from services.router.admission import Admission, idle_s
 from tests.support.fleet import demand, worker
 
 COST = StepCost(0.0, 0.01, 0.0, 0.005, 0.0, relative_error=0.1)
@@ -52,16 +52,3 @@ def test_the_best_worker_that_measured_itself_says_how_long_a_prompt_takes():
     plan = planned(SPLIT, worker("p", Role.PREFILL), worker("d"))
     assert idle_s([plan]) == 0.0
     assert idle_s([]) == 0.0
-
-
-def test_a_prompt_beside_a_batch_takes_longer_by_the_batchs_steps():
-    wanted = demand(prompt=1000, most=10)
-    roomy = {"capacity": Usage(10, 5000), "context_tokens": 2000, "cost": COST}
-    idle = worker("d", **roomy)
-    busy = worker("d", running=Usage(6, 600), **roomy)
-    alone = planned(AT_DECODE, idle, wanted=wanted)
-    beside = planned(AT_DECODE, busy, wanted=wanted)
-    assert prompt_time_s(Task.WHOLE, alone[0].best, wanted) == pytest.approx(10.0)
-    steps = 4  # of 250 prompt tokens beside 6 sequences
-    time_s = prompt_time_s(Task.WHOLE, beside[0].best, wanted)
-    assert time_s == pytest.approx(10.0 + steps * 6 * 0.005)

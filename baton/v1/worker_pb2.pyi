@@ -170,7 +170,9 @@ class WorkerLoad(_message.Message):
     context_tokens: _builtins.int
     """Tokens in the contexts of the sequences that decode."""
     sequence_limit: _builtins.int
-    """Sequences that it would take in all, so that the tightest target holds."""
+    """Sequences that it would take in all, so that the tightest target holds. 0: as many as its
+    capacity has.
+    """
     @_builtins.property
     def prompt_backlog(self) -> _duration_pb2.Duration:
         """Predicted time to compute the prompts that it has taken."""

@@ -13,8 +13,7 @@ from services.router.sampling import check_vocabulary
 
 MAX_TARGET_S = 3600.0
 MAX_TENANT_CHARACTERS = 64
-NAME = re.compile(r"[A-Za-z0-9_.:-]+")
-"""What ids that clients make up consist of."""
+_NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 
 
 def check_urgency(fields: RequestFields) -> Urgency:
@@ -31,7 +30,8 @@ def check_urgency(fields: RequestFields) -> Urgency:
         raise InvalidRequest(
             "priority", f"{fields.priority} is not between -{MAX_PRIORITY} and {MAX_PRIORITY}"
         )
-    _check_tenant(fields.tenant)
+    if fields.tenant:
+        check_name("tenant", fields.tenant, MAX_TENANT_CHARACTERS)
     return Urgency(
         ttft_target_s=fields.ttft_target_s,
         itl_target_s=fields.itl_target_s,
@@ -39,6 +39,15 @@ def check_urgency(fields: RequestFields) -> Urgency:
         batch=fields.batch,
         tenant=fields.tenant,
     )
+
+
+def check_name(field: str, value: str, most: int) -> None:
+    """Raises InvalidRequest unless `value`, which a client made up, is 1 to `most` characters of
+    those that names consist of."""
+    if len(value) > most:
+        raise InvalidRequest(field, f"{len(value)} characters are more than {most}")
+    if not _NAME.fullmatch(value):
+        raise InvalidRequest(field, "has characters other than A-Z a-z 0-9 . _ : -")
 
 
 def check_resume(
@@ -70,12 +79,3 @@ def check_emitted(emitted: tuple[tuple[int, ...], ...], max_tokens: int) -> None
                 f"resume_from.emitted[{index}]",
                 f"{len(ids)} tokens are more than max_tokens, which is {max_tokens}",
             )
-
-
-def _check_tenant(tenant: str) -> None:
-    if len(tenant) > MAX_TENANT_CHARACTERS:
-        raise InvalidRequest(
-            "tenant", f"{len(tenant)} characters are more than {MAX_TENANT_CHARACTERS}"
-        )
-    if tenant and not NAME.fullmatch(tenant):
-        raise InvalidRequest("tenant", "has characters other than A-Z a-z 0-9 . _ : -")

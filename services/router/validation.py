@@ -23,7 +23,7 @@ from dataclasses import replace
 from baton import naming
 from baton.errors import InvalidRequest, NotFound
 from services.common.sampling_limits import MAX_BAD_SEQUENCE_TOKENS, MAX_BAD_SEQUENCES
-from services.router.asked import NAME, check_emitted, check_resume, check_urgency
+from services.router.asked import check_emitted, check_name, check_resume, check_urgency
 from services.router.request import (
     ChatPrompt,
     CheckedRequest,
@@ -208,11 +208,7 @@ def prompt_field(prompt: Prompt) -> str:
 def _request_id(request_id: str) -> naming.RequestId:
     if not request_id:
         return naming.RequestId(naming.new_id("req"))
-    most = naming.MAX_REQUEST_ID_CHARACTERS
-    if len(request_id) > most:
-        raise InvalidRequest("request_id", f"{len(request_id)} characters are more than {most}")
-    if not NAME.fullmatch(request_id):
-        raise InvalidRequest("request_id", "has characters other than A-Z a-z 0-9 . _ : -")
+    check_name("request_id", request_id, naming.MAX_REQUEST_ID_CHARACTERS)
     return naming.RequestId(request_id)
 
 

@@ -156,11 +156,7 @@ class Dispatcher:
         targets = Targets.of(urgency, self._config.targets, alone_s)
         admission = None
         if demand.attempt == 0 and not whole:
-            admission = Admission(
-                targets.ttft_s, self._config.ttft_slack_s, waited_s, self._means.pace
-            )
-            if urgency.ttft_target_s is not None and self._view.settled:
-                admission.check_reach(alone_s)
+            admission = self._admission(urgency, targets, waited_s, alone_s)
         wish = Wish(
             demand=replace(demand, itl_target_s=targets.itl_s),
             kind=kind,
@@ -229,6 +225,14 @@ class Dispatcher:
     def observe_output(self, tokens: int) -> None:
         """Counts an output that ended."""
         self._means.observe_output(tokens)
+
+    def _admission(
+        self, urgency: Urgency, targets: Targets, waited_s: float, alone_s: float
+    ) -> Admission:
+        admission = Admission(targets.ttft_s, self._config.ttft_slack_s, waited_s, self._means.pace)
+        if urgency.ttft_target_s is not None and self._view.settled:
+            admission.check_reach(alone_s)
+        return admission
 
     def _order(
         self,

@@ -10,7 +10,6 @@ import logging
 import random
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -31,12 +30,6 @@ Workers = Callable[[], tuple[Worker, ...]]
 """The workers in rotation."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Stream:
-    address: str
-    task: asyncio.Task[None]
-
-
 class CacheWatch:
     """The streams of one router. Belongs to one event loop."""
 
@@ -51,7 +44,7 @@ class CacheWatch:
         self._workers = workers
         self._channels = channels
         self._check_s = check_s
-        self._streams: dict[Source, _Stream] = {}
+        self._streams: dict[Source, asyncio.Task[None]] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -60,8 +53,7 @@ class CacheWatch:
 
     async def close(self) -> None:
         """Ends all streams."""
-        tasks = [stream.task for stream in self._streams.values()]
-        tasks += [self._task] if self._task is not None else []
+        tasks = [*self._streams.values(), *([self._task] if self._task is not None else [])]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -85,13 +77,12 @@ class CacheWatch:
             if worker.transfer_address:
                 wanted[host] = worker.transfer_address
         for source in self._streams.keys() - wanted.keys():
-            self._streams.pop(source).task.cancel()
-        for source in [one for one, stream in self._streams.items() if stream.task.done()]:
-            _tell_failure(source, self._streams.pop(source).task)
+            self._streams.pop(source).cancel()
+        for source in [one for one, task in self._streams.items() if task.done()]:
+            _tell_failure(source, self._streams.pop(source))
         for source, address in wanted.items():
             if source not in self._streams:
-                task = asyncio.create_task(self._follow(source, address))
-                self._streams[source] = _Stream(address, task)
+                self._streams[source] = asyncio.create_task(self._follow(source, address))
 
     async def _follow(self, source: Source, address: str) -> None:
         pause_s = _MIN_PAUSE_S

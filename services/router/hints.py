@@ -12,11 +12,3 @@ class CachedPrefixes(Protocol):
     async def cached(self, tokens: Sequence[int], salt: bytes, /) -> Mapping[WorkerId, int]:
         """By worker, how many of `tokens`, from the first on, it need not compute, where names
         are salted with `salt`. Workers that have none are left out. Raises nothing."""
-
-
-class NoHints:
-    """Knows nothing."""
-
-    async def cached(self, _tokens: Sequence[int], _salt: bytes, /) -> Mapping[WorkerId, int]:
-        """None of any."""
-        return {}

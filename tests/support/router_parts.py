@@ -26,7 +26,6 @@ from services.router.deadline import Deadline
 from services.router.dispatch import Placement
 from services.router.events import Admitted, Completed, Delta, FinishReason, SampledToken
 from services.router.generation import Generator
-from services.router.hints import NoHints
 from services.router.intake import Intake
 from services.router.leases import Lease, LeaseKeeper
 from services.router.recording import Recorder
@@ -341,6 +340,13 @@ class FakeLegs:
         if done and done > generation.sampling.min_tokens and output[done - 1] in ends:
             return FinishReason.STOP
         return FinishReason.LENGTH if done == generation.max_tokens else None
+
+
+class NoHints:
+    """Knows of no cache."""
+
+    async def cached(self, _tokens, _salt, /):
+        return {}
 
 
 class FakeTransfer:

@@ -7,9 +7,9 @@ what they have when it changes, at most every 10 ms, and every quarter of a seco
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from baton.naming import Incarnation, RequestId, WorkerId
+from baton.naming import RequestId
 from baton.policy.admission import allowance
-from baton.policy.fleet import Claim, Demand, Load, ModelLimits, Role, Task, Usage, Worker
+from baton.policy.fleet import Claim, Demand, Load, Role, Task, Usage, Worker
 from baton.policy.placement import (
     AT_DECODE,
     GO_ON,
@@ -25,6 +25,7 @@ from baton.policy.score import fair_share, order
 from bench.sim.fleet import CALL_S, Fleet
 from bench.sim.life import Life
 from bench.sim.queue import FleetQueue, Need, Ticket
+from bench.sim.records import claim_of, number_of, record, worker_id
 from bench.sim.worker import SimWorker
 
 POKE_S = 0.01
@@ -69,7 +70,7 @@ class Routers:
         self._taken: list[list[Claim]] = [[] for _ in fleet.workers]
         self._told_s = [-1.0] * len(fleet.workers)
         self._telling = [False] * len(fleet.workers)
-        self._records = [_record(fleet, worker) for worker in fleet.workers]
+        self._records = [record(fleet, worker) for worker in fleet.workers]
         for worker in fleet.workers:
             self._tell(worker)
             self._beat(worker)
@@ -279,43 +280,9 @@ class Router:
                 self._roster.put(worker)
 
 
-def claim_of(life: Life) -> Claim:
-    """The claim of a request's present attempt."""
-    return Claim(RequestId(str(life.number)), life.attempts)
-
-
-def worker_id(number: int) -> WorkerId:
-    return WorkerId(f"w{number}")
-
-
-def number_of(name: WorkerId) -> int:
-    return int(name[1:])
-
-
 def _needs(plan: Plan) -> dict[Role, Need]:
     return {choice.role: Need(choice.cost.kv_tokens, choice.best.prompt_s) for choice in plan}
 
 
 def _anyone(_worker: Worker) -> bool:
     return True
-
-
-def _record(fleet: Fleet, worker: SimWorker) -> Worker:
-    spec = fleet.config.spec
-    return Worker(
-        worker_id=worker_id(worker.number),
-        incarnation=Incarnation("one"),
-        role=worker.role,
-        address=f"w{worker.number}",
-        transfer_address=f"host{fleet.host_of[worker.number]}",
-        layout_fingerprint="layout",
-        model=ModelLimits("model", 1, 1 << 20, frozenset()),
-        capacity=Usage(spec.sequences, spec.kv_tokens),
-        running=Usage(0, 0),
-        taken=frozenset(),
-        draining=False,
-        pid=worker.number,
-        cost=spec.cost,
-        prompt_lookahead_s=spec.lookahead_s,
-        step_tokens=spec.step_tokens,
-    )

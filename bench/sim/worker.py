@@ -7,7 +7,6 @@ where it can't, the sequence that began last is handed back with its KV.
 """
 
 import heapq
-import math
 import random
 from collections import Counter, deque
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from bench.sim.cache import PrefixCache
 from bench.sim.events import Events
 from bench.sim.life import Life
 from bench.sim.measure import Gaps
+from bench.sim.steps import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class SimWorker:
         self._due: list[tuple[int, int, Life]] = []
         """By decode step: lives that end or grow then."""
         self._step = 0
-        self._run: _Run | None = None
+        self._run: Run | None = None
         self._chunks: list[tuple[Life, int]] | None = None
         """Of the step that is running; None: it decodes alone, or nothing runs."""
 
@@ -234,18 +234,18 @@ class SimWorker:
         cost, size = self.spec.cost, len(self.batch)
         factor = self._noisy(1.0)
         first_s = cost.decode_step_s(size, self.context_tokens) * factor
-        run = _Run(self._events.now, count, first_s, cost.context_token_s * size * factor)
+        run = Run(self._events.now, count, first_s, cost.context_token_s * size * factor)
         self._run = run
         self._events.after(run.length_s(count), lambda: self._end_run(run, count))
 
-    def _cut(self, run: "_Run") -> None:
+    def _cut(self, run: Run) -> None:
         """Ends a run of steps with the one that is running."""
         count = run.steps_until(self._events.now)
         if count < run.count:
             run.count = count
             self._events.at(run.start_s + run.length_s(count), lambda: self._end_run(run, count))
 
-    def _end_run(self, run: "_Run", count: int) -> None:
+    def _end_run(self, run: Run, count: int) -> None:
         if self._run is not run or run.count != count:
             return
         self._run = None
@@ -318,28 +318,3 @@ class SimWorker:
         noise = self.spec.noise
         factor = self._random.lognormvariate(-noise * noise / 2, noise) if noise else 1.0
         return seconds * factor * self._speed
-
-
-@dataclass(slots=True)
-class _Run:
-    """Decode steps of one batch, one after the other; each takes a little longer."""
-
-    start_s: float
-    count: int
-    first_s: float
-    growth_s: float
-
-    def length_s(self, count: int) -> float:
-        """Seconds of the first `count` steps."""
-        return count * self.first_s + self.growth_s * count * (count - 1) / 2
-
-    def steps_until(self, now_s: float) -> int:
-        """Steps that have begun by then: one at least."""
-        elapsed = now_s - self.start_s
-        half = self.growth_s / 2
-        linear = self.first_s - half
-        if half * elapsed < 1e-12:
-            count = elapsed / linear
-        else:
-            count = (-linear + math.sqrt(linear * linear + 4 * half * elapsed)) / (2 * half)
-        return max(1, min(self.count, math.ceil(count - 1e-9)))

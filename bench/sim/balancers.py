@@ -28,11 +28,11 @@ def round_robin(_seed: int) -> Pick:
 
 
 def random_of_two(seed: int) -> Pick:
-    """The one with fewer requests of two that are drawn."""
+    """The one with fewer requests of two different ones that are drawn."""
     draw = random.Random(seed)
 
     def pick(workers: Sequence[SimWorker]) -> SimWorker:
-        return min(draw.choices(workers, k=2), key=lambda one: one.expected)
+        return min(draw.sample(workers, k=min(2, len(workers))), key=lambda one: one.expected)
 
     return pick
 

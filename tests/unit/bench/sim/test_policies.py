@@ -3,6 +3,7 @@
 import json
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +11,7 @@ from baton.policy.admission import Allowance
 from baton.policy.cost import StepCost
 from baton.policy.fleet import IDLE, NOTHING, Role, Usage
 from baton.policy.score import DEMOTION_S, Order
+from bench.sim.balancers import random_of_two
 from bench.sim.fleet import FleetConfig
 from bench.sim.life import Life
 from bench.sim.queue import FleetQueue, Need, Ticket
@@ -121,6 +123,14 @@ def test_the_command_line_prints_a_row_for_each_policy_and_load(tmp_path, capsys
         ("baton", "1+1"), ("round-robin", "1+1"), ("baton", "0+2"),
     ]  # fmt: skip
     assert all(row["held"] == 1 for row in rows)
+
+
+def test_two_different_workers_are_drawn():
+    workers = [SimpleNamespace(expected=count) for count in (0, 1)]
+    for seed in range(20):
+        pick = random_of_two(seed)
+        assert pick(workers) is workers[0]
+        assert pick(workers[1:]) is workers[1]
 
 
 class Queue:

@@ -1,12 +1,14 @@
 """Settings of the router process."""
 
-import math
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, field_validator
 
 from services.common.settings import FleetSettings
+
+MAX_WEIGHT = 1e6
+"""Of a tenant. Shares of the fleet, and one divided by them, stay numbers."""
 
 
 class RouterSettings(FleetSettings):
@@ -99,7 +101,7 @@ class RouterSettings(FleetSettings):
 
 
 def _weights(text: str) -> dict[str, float]:
-    """Raises ValueError where a part is not a name, an equals sign and a number above 0."""
+    """Raises ValueError where a part is not a name, an equals sign and a weight."""
     weights: dict[str, float] = {}
     for part in filter(None, text.split(",")):
         tenant, _, number = part.partition("=")
@@ -107,6 +109,8 @@ def _weights(text: str) -> dict[str, float]:
             weights[tenant.strip()] = weight = float(number)
         except ValueError:
             raise ValueError(f"{part!r} is not of the form tenant=weight") from None
-        if not (tenant.strip() and 0 < weight < math.inf):
-            raise ValueError(f"{part!r} must give a tenant a weight above 0")
+        if not (tenant.strip() and 1 / MAX_WEIGHT <= weight <= MAX_WEIGHT):
+            raise ValueError(
+                f"{part!r} must give a tenant a weight from {1 / MAX_WEIGHT:g} to {MAX_WEIGHT:g}"
+            )
     return weights

@@ -15,7 +15,9 @@ def test_tenants_weights():
     assert settings("--tenant-weights=a=2,b=0.5").weights == {"a": 2.0, "b": 0.5}
 
 
-@pytest.mark.parametrize("weights", ["a", "a=", "=2", "a=x", "a=0", "a=-1", "a=inf", "a=nan"])
+@pytest.mark.parametrize(
+    "weights", ["a", "a=", "=2", "a=x", "a=0", "a=-1", "a=inf", "a=nan", "a=1e-320", "a=1e308"]
+)
 def test_weights_that_are_none(weights):
     with pytest.raises(ValidationError, match="tenant"):
         settings(f"--tenant-weights={weights}")

@@ -25,6 +25,9 @@ SMOOTHING = 0.5
 """How far the coefficients go towards those of a fit; all the way at the first one."""
 HALF_LIFE_S = 60.0
 """After so long a step counts half: machines and neighbours change."""
+LEAST_WEIGHT = 0.02
+"""Of a step, however long ago: while only short prompts come, nothing else tells what a long one
+takes, and their noise must not."""
 ERROR_SMOOTHING = 0.05
 DECODE_SMOOTHING = 0.1
 
@@ -89,8 +92,7 @@ class CostModel:
                 return
             rows, seconds, at = self._samples.arrays()
             self._new = 0
-        # The newest counts whole, however long ago it was: weights must not all vanish.
-        weights = np.exp2((at - at.max()) / HALF_LIFE_S)
+        weights = np.maximum(LEAST_WEIGHT, np.exp2((at - at.max()) / HALF_LIFE_S))
         before = coefficients(self._cost)
         if self._fitted_at is None:
             before *= speed(rows, seconds, before)

@@ -6,6 +6,8 @@ never takes another kind's bins. Knows no clock and fits nothing.
 """
 
 from collections import OrderedDict, deque
+from collections.abc import Iterable
+from operator import itemgetter
 
 import numpy as np
 
@@ -14,7 +16,7 @@ from services.worker.fitting import TERMS, Array
 
 BIN_SAMPLES = 16
 KIND_BINS = 12
-"""The bin that got no step for longest makes room for a new one."""
+"""The bin that got no step for longest makes room for a new one, unless it is the largest."""
 
 _Sizes = tuple[int, int, int]
 _Row = tuple[float, ...]
@@ -35,7 +37,7 @@ class Samples:
         if sizes not in bins:
             bins[sizes] = deque(maxlen=BIN_SAMPLES)
             if len(bins) > KIND_BINS:
-                bins.popitem(last=False)
+                del bins[_least_needed(bins)]
         bins.move_to_end(sizes)
         bins[sizes].append((*terms(shape), report.seconds, now))
 
@@ -58,6 +60,14 @@ def terms(shape: StepShape) -> tuple[float, float, float, float, float]:
         float(shape.sequences),
         float(shape.context_tokens),
     )
+
+
+def _least_needed(bins: Iterable[_Sizes]) -> _Sizes:
+    """The first of `bins` that is the largest in nothing: those alone say what large steps take,
+    which can't be told from small ones."""
+    found = list(bins)
+    largest = {max(reversed(found), key=itemgetter(term)) for term in range(len(found[0]))}
+    return next(sizes for sizes in found if sizes not in largest)
 
 
 def _sizes(shape: StepShape) -> _Sizes:

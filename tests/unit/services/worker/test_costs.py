@@ -182,3 +182,31 @@ def _step(engine: Engine) -> StepReport:
     seconds = time.thread_time() - began
     assert engine.last_shape is not None
     return StepReport(engine.last_shape, seconds)
+
+
+WARMED = [
+    *(StepShape(tokens, pairs(tokens, before), 0, 0)
+      for tokens, before in ((32, 0), (128, 0), (64, 8000), (8, 0))),
+    *(StepShape(0, 0, sequences, sequences * context)
+      for sequences, context in ((1, 32), (15, 32), (15, 2000), (1, 16_000))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_long_time_of_short_steps_leaves_what_long_ones_take_known(model, clock, seed):
+    rng = random.Random(seed)
+
+    def measured(shape):
+        return StepReport(shape, seconds_of(shape) * rng.lognormvariate(0, 0.2))
+
+    model.learn([measured(shape) for shape in WARMED for _ in range(2)])
+    for _ in range(4000):
+        clock.now += 0.25
+        tokens, sequences = rng.randrange(5, 16), rng.randrange(1, 4)
+        prompt = StepShape(tokens, pairs(tokens, 0), 0, 0)
+        model.observe(measured(rng.choice((prompt, StepShape(0, 0, sequences, sequences * 50)))))
+        cost = model.cost
+        assert cost.prefill_s(2000, 0, 128) < 3 * TRUTH.prefill_s(2000, 0, 128)
+        assert cost.decode_step_s(8, 32_000) < 3 * TRUTH.decode_step_s(8, 32_000)
+    assert cost.prefill_s(2000, 0, 128) > TRUTH.prefill_s(2000, 0, 128) / 2
+    assert cost.decode_step_s(8, 32_000) > TRUTH.decode_step_s(8, 32_000) / 2

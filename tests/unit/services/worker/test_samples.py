@@ -49,6 +49,18 @@ def test_no_more_are_kept_than_three_kinds_have_bins_for():
     assert len(samples) <= 3 * KIND_BINS * BIN_SAMPLES
 
 
+def test_many_sizes_leave_the_largest():
+    samples = Samples()
+    samples.add(report(prompt=4096, pairs=4096 * 2000), 0.0)
+    samples.add(report(prompt=16, pairs=16 * 100_000), 1.0)
+    for number in range(1000):
+        prompt, before = 1 << number % 10, 4 ** (number % 7)
+        samples.add(report(prompt=prompt, pairs=prompt * before), 2.0 + number)
+    rows = samples.arrays()[0].tolist()
+    assert [1.0, 4096.0, 4096.0 * 2000, 0.0, 0.0] in rows
+    assert [1.0, 16.0, 16.0 * 100_000, 0.0, 0.0] in rows
+
+
 def test_nothing_is_an_empty_table():
     rows, seconds, at = Samples().arrays()
     assert rows.shape == (0, 5)

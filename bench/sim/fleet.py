@@ -152,6 +152,7 @@ class Fleet:
             itl_target_s=line.itl_target_s or itl_s,
             batch=batch,
             tenant=line.tenant,
+            priority=line.priority,
         )
         self.lives.append(life)
         self.dispatcher.arrive(life)

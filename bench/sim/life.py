@@ -21,6 +21,7 @@ class Life:
     itl_target_s: float
     batch: bool
     tenant: str
+    priority: int = 0
     task: Task = Task.WHOLE
     emitted: int = 0
     first_s: float | None = None

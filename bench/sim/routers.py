@@ -193,6 +193,7 @@ class Router:
         tenant = life.tenant
         standing = order(
             ttft_target_s=life.ttft_target_s,
+            priority=life.priority,
             batch=life.batch,
             tenant=tenant,
             share=fair_share(tenant, shared.queue.ahead(), shared.config.weights) if tenant else 1,
@@ -207,7 +208,7 @@ class Router:
     def go_on(self, life: Life) -> None:
         """Queues one that has begun, before all that have not."""
         found = plans(self._shared.demand(life), (GO_ON,), self._roster, _anyone)
-        standing = order(ttft_target_s=life.ttft_target_s, started=True)
+        standing = order(ttft_target_s=0.0, priority=life.priority, started=True)
         self._shared.queue.enqueue(Ticket(life, _needs(found[0])), standing)
 
     def look_again(self, ticket: Ticket) -> None:

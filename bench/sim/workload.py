@@ -2,8 +2,8 @@
 
 A trace is JSON lines: `timestamp` (ms), `input_length` and `output_length` (tokens), `hash_ids`
 (one for each 512-token block of the prompt; equal ids at equal positions mean an equal prefix).
-`ttft_target` and `itl_target` (seconds), `class` (interactive or batch) and `tenant` are
-optional, so that a recording of a live system is a trace as well.
+`ttft_target` and `itl_target` (seconds), `class` (interactive or batch), `tenant` and `priority`
+are optional, so that a recording of a live system is a trace as well.
 """
 
 import json
@@ -28,6 +28,7 @@ class Line:
     itl_target_s: float | None
     batch: bool
     tenant: str
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ def _line(number: int, text: str) -> Line:
             itl_target_s=_seconds(fields.get("itl_target")),
             batch=fields.get("class") == "batch",
             tenant=str(fields.get("tenant") or ""),
+            priority=int(fields.get("priority") or 0),
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"line {number} of the trace: {error!r}") from error

@@ -1,10 +1,10 @@
 """Writes down what became of each request, for the simulator to replay: one JSON object a line.
 
-The first four fields are those of public traces: `timestamp` (ms from the start),
-`input_length`, `output_length`, and `hash_ids`, a number for each 512 tokens of the prompt,
-equal where prompts begin alike. What was asked, decided, predicted and measured follows; times
-are in seconds. Tokens and text are never written. Lines are written on another thread, and lost
-when that can't keep up.
+The first four fields are those of public traces: `timestamp` (ms since 1970, so that what several
+routers wrote, or one that restarted, is in one order), `input_length`, `output_length`, and
+`hash_ids`, a number for each 512 tokens of the prompt, equal where prompts begin alike. What was
+asked, decided, predicted and measured follows; times are in seconds. Tokens and text are never
+written. Lines are written on another thread, and lost when that can't keep up.
 """
 
 import asyncio
@@ -36,7 +36,6 @@ class Recorder:
         self._path = path
         self._lines: list[str] = []
         self._lost = 0
-        self._began = time.monotonic()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -64,7 +63,7 @@ class Recorder:
             raise
         finally:
             if self._path is not None:
-                arrival_s = time.monotonic() - life.watch.waited - self._began
+                arrival_s = time.time() - life.watch.waited
                 self.add({"timestamp": round(1000 * arrival_s), **_entry(life, outcome)})
 
     def add(self, entry: dict[str, Any]) -> None:
@@ -106,7 +105,8 @@ def _entry(life: Life, outcome: str) -> dict[str, Any]:
         "outcome": outcome,
     }
     if placement is None:
-        return asked
+        given = {"ttft_target": urgency.ttft_target_s, "itl_target": urgency.itl_target_s}
+        return asked | {name: target_s for name, target_s in given.items() if target_s is not None}
     return asked | {
         "ttft_target": placement.ttft_target_s,
         "itl_target": placement.itl_target_s,

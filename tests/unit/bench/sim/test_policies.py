@@ -12,10 +12,11 @@ from baton.policy.cost import StepCost
 from baton.policy.fleet import IDLE, NOTHING, Role, Usage
 from baton.policy.score import DEMOTION_S, Order
 from bench.sim.balancers import random_of_two
-from bench.sim.fleet import FleetConfig
+from bench.sim.events import Events
+from bench.sim.fleet import Fleet, FleetConfig
 from bench.sim.life import Life
 from bench.sim.queue import FleetQueue, Need, Ticket
-from bench.sim.routers import RouterConfig
+from bench.sim.routers import RouterConfig, Routers
 from bench.sim.run import BATON, POLICIES, Scenario, saturation, simulate
 from bench.sim.worker import Spec
 from bench.sim.workload import Line, arrivals, load
@@ -81,11 +82,11 @@ def test_past_capacity_what_is_promised_is_held(prefill, decode):
 def test_a_trace_is_brought_to_its_rate_and_copies_share_nothing(tmp_path):
     path = tmp_path / "trace.jsonl"
     record = {"input_length": 1100, "output_length": 5, "hash_ids": [7, 8, 9]}
-    extra = {"class": "batch", "tenant": "a", "ttft_target": 3, "predicted": 1}
+    extra = {"class": "batch", "tenant": "a", "ttft_target": 3, "priority": -2, "predicted": 1}
     rows = [record | {"timestamp": 1000 * second} | extra for second in range(100)]
     path.write_text("\n".join(json.dumps(row) for row in rows))
     trace = load(path)
-    assert trace[0] == Line(0.0, 1100, 5, (7, 8), 3.0, None, True, "a")
+    assert trace[0] == Line(0.0, 1100, 5, (7, 8), 3.0, None, True, "a", -2)
     planned = arrivals(trace, 20.0, copies=4, count=None, seed=0)
     assert len(planned) == 400
     assert planned[-1].at_s == pytest.approx(400 / 20, rel=0.05)
@@ -94,6 +95,20 @@ def test_a_trace_is_brought_to_its_rate_and_copies_share_nothing(tmp_path):
     path.write_text('{"timestamp": 1}')
     with pytest.raises(ValueError, match="line 1 of the trace"):
         load(path)
+
+
+def test_of_requests_that_wait_those_of_a_higher_priority_come_first():
+    trace = [replace(line, priority=10 * (at % 2)) for at, line in enumerate(lines())]
+    fleet = Fleet(SCENARIO.fleet, Events())
+    fleet.dispatcher = Routers(fleet, RouterConfig(refuse=False))
+    fleet.start(arrivals(trace, 30.0, copies=1, count=None, seed=0), 1)
+    fleet.events.run(300.0)
+    assert not fleet.unfinished
+    low, high = (
+        sum(one.first_s - one.arrived_s for one in fleet.lives if one.priority == priority)
+        for priority in (0, 10)
+    )
+    assert high < low / 2
 
 
 def test_the_command_line_prints_a_row_for_each_policy_and_load(tmp_path, capsys):

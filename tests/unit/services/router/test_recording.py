@@ -1,11 +1,13 @@
 """Decisions on disk."""
 
+import asyncio
 import json
 from contextlib import aclosing
 
 import pytest
 
 from baton import errors
+from bench.sim.workload import load
 from services.router.recording import HASHED_TOKENS, MAX_LINES, Recorder, hash_ids
 from tests.support.router_parts import RouterParts, request
 
@@ -58,6 +60,33 @@ def test_equal_beginnings_have_equal_ids():
     assert hash_ids(one)[:2] == hash_ids(other)[:2]
     assert all(a != b for a, b in zip(hash_ids(one)[2:], hash_ids(other)[2:], strict=True))
     assert hash_ids([]) == []
+
+
+async def test_one_that_was_refused_has_the_targets_that_it_asked_for(tmp_path):
+    path = tmp_path / "decisions.jsonl"
+    recorder = Recorder(path)
+    await recorder.start()
+    parts = RouterParts(recorder=recorder)
+    parts.dispatcher.refusal = errors.Exhausted("too late", reason="TARGET_MISSED")
+    for urgency in ({"ttft_target_s": 0.5, "itl_target_s": 0.25, "priority": 3}, {}):
+        with pytest.raises(errors.Exhausted):
+            await parts.run(request(urgency=urgency))
+    await recorder.close()
+    asked, usual = load(path)
+    assert (asked.ttft_target_s, asked.itl_target_s, asked.priority) == (0.5, 0.25, 3)
+    assert (usual.ttft_target_s, usual.itl_target_s, usual.priority) == (None, None, 0)
+
+
+async def test_what_a_later_router_adds_comes_later_in_the_trace(tmp_path):
+    path = tmp_path / "decisions.jsonl"
+    for _ in range(2):
+        recorder = Recorder(path)
+        await recorder.start()
+        await asyncio.sleep(0.02)
+        await RouterParts(recorder=recorder).run()
+        await recorder.close()
+    first, second = load(path)
+    assert second.at_s - first.at_s >= 0.019
 
 
 async def test_each_request_leaves_a_line_however_it_ends(tmp_path):

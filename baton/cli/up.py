@@ -71,7 +71,7 @@ def up(
         typer.Option(
             min=0.01,
             help="Seconds to the first token for interactive requests that set no target; what "
-            "can't be served by then, and half a second more, is refused at once.",
+            "can't be served by then is refused at once.",
         ),
     ] = 10.0,
     grace: Annotated[

@@ -198,7 +198,9 @@ class Router:
             tenant=tenant,
             share=fair_share(tenant, shared.queue.ahead(), shared.config.weights) if tenant else 1,
             workers=outlook.prompt_workers,
-            grace_s=-(first.best.prompt_s + first.best.worker.prompt_lookahead_s),
+            grace_s=shared.config.slack_s
+            - first.best.prompt_s
+            - first.best.worker.prompt_lookahead_s,
         )
         wait_s = life.ttft_target_s + shared.config.slack_s - own_s
         allowed = allowance(outlook, wait_s) if shared.config.refuse else None

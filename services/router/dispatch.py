@@ -4,6 +4,7 @@ While Redis is away the router goes to the workers that it knows, counting what 
 workers refuse what they can't take. Knows no prompts and makes no calls to workers.
 """
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from baton.policy.fleet import Demand, Worker
 from baton.policy.placement import HANDOFF_S, predicted_itl_s
 from baton.policy.score import Order, Urgency, order
 from services.common.fleet.store import FleetStore, RouterId
-from services.router.admission import Admission, idle_s
+from services.router.admission import Admission, Promises, idle_s
 from services.router.claims import Claims
 from services.router.fleet import Clock, FleetView
 from services.router.means import Means
@@ -58,7 +59,7 @@ class DispatchConfig:
     max_waiting: int = 1024
     """Requests that may wait for a turn, over all routers."""
     targets: ClassTargets = field(default_factory=ClassTargets)
-    ttft_slack_s: float = 0.5
+    ttft_slack_s: float = 0.1
     """By how much a time to first token may be predicted to miss its target."""
     tenant_weights: Mapping[str, float] = field(default_factory=dict)
     """Tenants' parts of the fleet, in relation to each other; 1 where none is given."""
@@ -97,6 +98,7 @@ class Dispatcher:
             means=self._means,
             turns=self._turns,
             claims=self._claims,
+            promises=Promises(clock),
             clock=clock,
             patience_s=self._config.patience_s,
         )
@@ -164,6 +166,7 @@ class Dispatcher:
             terms=Terms(self._config.max_waiting, self._earn(demand)),
             exclude=exclude,
             admission=admission,
+            lost_s=self._lost_s(urgency, targets, waited_s) if admission else math.inf,
             strict_s=targets.ttft_s - waited_s,
         )
         found = await Search(self._desk, wish).run()
@@ -234,6 +237,12 @@ class Dispatcher:
             admission.check_reach(alone_s)
         return admission
 
+    def _lost_s(self, urgency: Urgency, targets: Targets, waited_s: float) -> float:
+        """How long a request may wait that set a target of its own."""
+        if urgency.ttft_target_s is None:
+            return math.inf
+        return targets.ttft_s + self._config.ttft_slack_s - waited_s
+
     def _order(
         self,
         demand: Demand,
@@ -244,7 +253,7 @@ class Dispatcher:
         alone_s: float,
     ) -> Order:
         """Lost is what gets a worker so late that its prompt, behind those that the worker wants
-        to have ahead, is done after the target."""
+        to have ahead, is done after the target and the slack."""
         snapshot = self._view.snapshot
         workers, ahead_s = 1, 0.0
         if options.plans:
@@ -258,7 +267,7 @@ class Dispatcher:
             busy=snapshot.clocks if snapshot else {},
             weights=self._config.tenant_weights,
             workers=workers,
-            grace_s=-self._means.pace * (alone_s + ahead_s),
+            grace_s=self._config.ttft_slack_s - self._means.pace * (alone_s + ahead_s),
         )
 
     def _earn(self, demand: Demand) -> float:

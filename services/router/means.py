@@ -1,9 +1,10 @@
 """What requests of late took, as moving means. Knows no workers and no requests."""
 
 LEAST_WEIGHT = 0.02
-"""Of a new value, once there have been many."""
 ENOUGH = 8
 """First tokens without which nothing is known of the pace."""
+PACE_WEIGHT = 0.1
+"""Workers' costs follow within seconds; what they don't account for must not lag behind them."""
 LEAST_PACE, MOST_PACE = 0.5, 5.0
 OUTPUT_TOKENS = 256.0
 """Tokens of an output, until one has ended."""
@@ -12,14 +13,16 @@ OUTPUT_TOKENS = 256.0
 class MovingMean:
     """The mean of the values added, old ones fading; `initial` until there is one."""
 
-    def __init__(self, initial: float) -> None:
+    def __init__(self, initial: float, least_weight: float = LEAST_WEIGHT) -> None:
+        """`least_weight`: of a new value, once there have been many."""
         self.value = initial
         self.count = 0
+        self._least_weight = least_weight
 
     def add(self, value: float) -> None:
         """Counts a value."""
         self.count += 1
-        self.value += (value - self.value) * max(LEAST_WEIGHT, 1 / self.count)
+        self.value += (value - self.value) * max(self._least_weight, 1 / self.count)
 
 
 class Means:
@@ -29,8 +32,8 @@ class Means:
         """`handoff_s` holds until a handoff was measured."""
         self._handoff = MovingMean(handoff_s)
         self._output = MovingMean(OUTPUT_TOKENS)
-        self._modelled = MovingMean(0.0)
-        self._measured = MovingMean(0.0)
+        self._modelled = MovingMean(0.0, PACE_WEIGHT)
+        self._measured = MovingMean(0.0, PACE_WEIGHT)
 
     @property
     def handoff_s(self) -> float:

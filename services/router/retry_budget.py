@@ -3,7 +3,7 @@
 One for the whole fleet, in Redis; while that is away, this router's own. Knows no requests.
 """
 
-from baton.errors import Unavailable
+from baton.errors import BatonError
 from services.common.fleet.store import FleetStore
 
 
@@ -26,7 +26,7 @@ class RetryBudget:
         """Takes one retry, if there is one. Raises nothing but its caller's cancel."""
         try:
             return await self._store.spend_retry(self._reserve)
-        except Unavailable:
+        except BatonError:
             if self._own < 1:
                 return False
             self._own -= 1

@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 
 from baton.errors import BatonError, Exhausted, Unavailable
 from baton.naming import Incarnation, WorkerId, new_id
-from baton.policy.admission import Outlook
+from baton.policy.admission import MIN_RETRY_S, Outlook
 from baton.policy.fleet import Demand, Role, Task, Worker
 from baton.policy.placement import Candidate, Plan, Usable, pick_now, prompt_time_s
 from baton.policy.score import Order
 from services.common.fleet.store import FleetStore, Need, Place, TicketId
-from services.router.admission import Admission
+from services.router.admission import Admission, Promises
 from services.router.claims import Claims, Held
 from services.router.fleet import Clock, FleetView
 from services.router.means import Means
@@ -55,6 +55,7 @@ class Desk:
     means: Means
     turns: Turns
     claims: Claims
+    promises: Promises
     clock: Clock
     patience_s: float
     """How long a search waits for a worker to appear."""
@@ -76,6 +77,8 @@ class Wish:
     exclude: Excluded
     admission: Admission | None = None
     """On what condition it comes into the queue. None: on none."""
+    lost_s: float = math.inf
+    """How long it waits at most: after that it is refused, since it asked for no later answer."""
     strict_s: float = math.inf
     """How long it insists on its inter-token latency; any worker is better than none after."""
     fingerprint: str | None = None
@@ -134,6 +137,8 @@ class Search:
         return self._found
 
     async def _step(self) -> None:
+        if self._desk.clock() - self._begin > self._wish.lost_s:
+            raise self._lost()
         options = self._options()
         if not options.plans:
             await self._wait_for_fleet()
@@ -144,6 +149,20 @@ class Search:
             return
         with contextlib.suppress(Unavailable):  # the next step goes directly
             await self._wait_and_claim(options.plans[0])
+
+    def _lost(self) -> Exhausted:
+        """What waits now is served before one that comes again."""
+        snapshot, options = self._desk.view.snapshot, self._options()
+        after_s = RETRY_AFTER_S
+        if snapshot is not None and options.plans:
+            outlook = self._desk.outlook(options.plans[0])
+            start_s = outlook.start_s(snapshot.queued_s, snapshot.waiting)
+            after_s = max(MIN_RETRY_S, self._desk.means.pace * start_s)
+        return Exhausted(
+            "ttft_target: the first token can't come in time any more",
+            reason="TARGET_MISSED",
+            retry_after=after_s,
+        )
 
     async def _wait_and_claim(self, plan: Plan) -> None:
         """Returns early when there may be another plan by now."""
@@ -167,7 +186,9 @@ class Search:
         if answer is None:
             return
         if answer.place is Place.REFUSED and admission:
-            raise admission.refusal(outlook, own_s, answer.ahead_s, answer.ahead)
+            raise admission.refusal(
+                outlook, own_s, answer.ahead_s, answer.ahead, self._desk.promises
+            )
         if answer.place is Place.WAITING and self._start_s is None:
             waited_s = self._desk.clock() - self._begin
             self._start_s = waited_s + outlook.start_s(answer.ahead_s, answer.ahead)

@@ -19,6 +19,7 @@ from services.worker.samples import Samples
 
 REFIT_S = 1.0
 """Least time between two fits."""
+FIRST_SAMPLES = 2
 REFIT_SAMPLES = 8
 """Least number of new steps for a fit."""
 SMOOTHING = 0.5
@@ -30,6 +31,8 @@ LEAST_WEIGHT = 0.02
 takes, and their noise must not."""
 ERROR_SMOOTHING = 0.05
 DECODE_SMOOTHING = 0.1
+MOST_DECODE = 4.0
+"""Times the mean that one decode step counts: a process that was stopped is no slow step."""
 
 
 class CostModel:
@@ -67,7 +70,8 @@ class CostModel:
         self._judge(report)
         if report.shape.sequences:
             mean = self._decode_step_s or report.seconds
-            self._decode_step_s = mean + DECODE_SMOOTHING * (report.seconds - mean)
+            step_s = min(report.seconds, MOST_DECODE * mean)
+            self._decode_step_s = mean + DECODE_SMOOTHING * (step_s - mean)
         with self._lock:
             self._samples.add(report, self._clock())
             self._new += 1
@@ -86,9 +90,10 @@ class CostModel:
                 self._judge(report)
 
     def refit(self) -> None:
-        """Fits the cost to the steps that are remembered, if they are enough."""
+        """Fits the cost to the steps that are remembered, if they are enough; the first fit, which
+        mostly finds the speed of the prior, needs few."""
         with self._lock:
-            if len(self._samples) < REFIT_SAMPLES:
+            if len(self._samples) < (FIRST_SAMPLES if self._fitted_at is None else REFIT_SAMPLES):
                 return
             rows, seconds, at = self._samples.arrays()
             self._new = 0

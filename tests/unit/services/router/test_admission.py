@@ -9,7 +9,7 @@ from baton.policy.cost import StepCost
 from baton.policy.fleet import Load, Role
 from baton.policy.placement import SPLIT, plans
 from baton.policy.roster import Roster
-from services.router.admission import Admission, idle_s
+from services.router.admission import MOST_RETRY_S, Admission, Promises, idle_s
 from tests.support.fleet import demand, worker
 
 COST = StepCost(0.0, 0.01, 0.0, 0.005, 0.0, relative_error=0.1)
@@ -37,11 +37,28 @@ def test_out_of_reach_has_no_time_after_which_to_try_again():
 def test_a_missed_target_says_what_was_expected_and_when_to_try_again():
     busy = worker("p", Role.PREFILL, load=Load(prompt_backlog_s=6.0))
     outlook = Roster([busy, worker("d")]).outlook(Role.PREFILL, Role.DECODE, 0.0)
-    refusal = Admission(2.0, 1.0).refusal(outlook, 0.5, 4.0, 3)
+    refusal = Admission(2.0, 1.0).refusal(outlook, 0.5, 4.0, 3, Promises(lambda: 0.0))
     assert "10.5 s" in refusal.message
     assert "2 s" in refusal.message
     assert refusal.reason == "TARGET_MISSED"
     assert refusal.retry_after == pytest.approx(10.0 - 2.5)
+
+
+def test_those_who_are_told_of_the_same_room_come_one_behind_the_other():
+    now = 0.0
+    promises = Promises(lambda: now)
+    assert [promises.after_s(1.0, 0.5) for _ in range(3)] == [1.0, 1.5, 2.0]
+    now = 1.2  # the first is back
+    assert promises.after_s(0.3, 0.5) == pytest.approx(1.3)
+    now = 10.0
+    assert promises.after_s(1.0, 0.5) == 1.0
+
+
+def test_nobody_waits_for_ever_for_others_sake():
+    promises = Promises(lambda: 0.0)
+    told = [promises.after_s(1.0, 5.0) for _ in range(100)]
+    assert max(told) == MOST_RETRY_S
+    assert promises.after_s(2 * MOST_RETRY_S, 5.0) == 2 * MOST_RETRY_S
 
 
 def test_the_best_worker_that_measured_itself_says_how_long_a_prompt_takes():

@@ -119,6 +119,31 @@ async def test_retries_streams_that_go_on_and_batch_requests_are_let_in(redis_se
         assert [one.prefill is None for one in placements] == [False, True, False]
 
 
+async def test_what_set_a_target_of_its_own_is_refused_once_that_is_lost(redis_server, fleet):
+    """However it was let in: a prediction can be wrong."""
+    async with served(redis_server, fleet, prefill(), DECODE, ttft_slack_s=0.2) as (one, them):
+        them[0]._describe = lambda: prefill(0.25)
+        them[0].poke()
+        await until(lambda: one.view.workers[0].load.prompt_backlog_s == 0.25)
+        stuck = replace(prefill(0.25), running=Usage(20, 5000))
+        them[0]._describe = lambda: stuck
+        begin = time.monotonic()
+        them[0].poke()
+        asked = asyncio.create_task(
+            one.dispatcher.turn(demand("a", prompt=100), Urgency(ttft_target_s=0.6))
+        )
+        patient = asyncio.create_task(one.dispatcher.turn(demand("b", prompt=100)))
+        with pytest.raises(Exhausted, match="in time any more") as refused:
+            async with asyncio.timeout(5):
+                await asked
+        assert 0.8 <= time.monotonic() - begin < 2.0
+        assert refused.value.reason == "TARGET_MISSED"
+        assert refused.value.retry_after > 0
+        assert not patient.done(), "it set none"
+        patient.cancel()
+        await asyncio.gather(patient, return_exceptions=True)
+
+
 async def test_nobody_is_refused_before_the_fleet_is_known(own_redis):
     targets = ClassTargets(interactive_ttft_s=0.1)
     config = DispatchConfig(disaggregation="always", targets=targets, ttft_slack_s=0.0)
@@ -137,7 +162,7 @@ async def test_nobody_is_refused_before_the_fleet_is_known(own_redis):
 
 async def test_a_latency_target_limits_the_batch_until_the_first_token_is_late(redis_server, fleet):
     urgency = Urgency(ttft_target_s=0.4, itl_target_s=0.025)  # two sequences
-    async with served(redis_server, fleet, prefill(), DECODE) as (one, _):
+    async with served(redis_server, fleet, prefill(), DECODE, ttft_slack_s=2.0) as (one, _):
         for name in ("a", "b"):
             await one.dispatcher.turn(demand(name), urgency)
         begin = time.monotonic()

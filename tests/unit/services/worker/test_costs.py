@@ -210,3 +210,35 @@ def test_a_long_time_of_short_steps_leaves_what_long_ones_take_known(model, cloc
         assert cost.decode_step_s(8, 32_000) < 3 * TRUTH.decode_step_s(8, 32_000)
     assert cost.prefill_s(2000, 0, 128) > TRUTH.prefill_s(2000, 0, 128) / 2
     assert cost.decode_step_s(8, 32_000) > TRUTH.decode_step_s(8, 32_000) / 2
+
+
+def test_a_few_steps_are_enough_to_find_the_speed():
+    prior = StepCost(0.02, 2e-3, 1e-7, 5e-3, 5e-6)
+    model = CostModel(prior)
+    shapes = [StepShape(100, 5_000, 0, 0), StepShape(0, 0, 4, 400), StepShape(200, 20_000, 0, 0)]
+    reports = [
+        StepReport(
+            shape,
+            prior.step_s(
+                prompt_tokens=shape.prompt_tokens,
+                prompt_pairs=shape.prompt_pairs,
+                sequences=shape.sequences,
+                context_tokens=shape.context_tokens,
+            )
+            * 10,
+        )
+        for shape in shapes
+    ]
+    model.learn(reports)
+    cost = model.cost
+    assert cost.relative_error < 0.3
+    assert cost.step_s(prompt_tokens=150, prompt_pairs=11_000) == pytest.approx(
+        10 * prior.step_s(prompt_tokens=150, prompt_pairs=11_000), rel=0.3
+    )
+
+
+def test_a_process_that_was_stopped_is_no_slow_step():
+    model = CostModel(StepCost(0.02, 2e-3, 1e-7, 5e-3, 5e-6))
+    for seconds in (0.01, 0.01, 30.0, 0.01):
+        model.observe(StepReport(StepShape(0, 0, 1, 10), seconds))
+    assert model.decode_step_s < 0.02

@@ -46,7 +46,7 @@ class RouterConfig:
     routers: int = 2
     poll_s: float | None = None
     """Age at which a router asks for a new snapshot. None: as the router, by the fleet's size."""
-    slack_s: float = 0.5
+    slack_s: float = 0.0
     """By how much the prediction may miss the target before a request is refused."""
     refuse: bool = True
     disaggregation: str = "auto"

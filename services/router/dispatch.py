@@ -59,7 +59,7 @@ class DispatchConfig:
     max_waiting: int = 1024
     """Requests that may wait for a turn, over all routers."""
     targets: ClassTargets = field(default_factory=ClassTargets)
-    ttft_slack_s: float = 0.1
+    ttft_slack_s: float = 0.0
     """By how much a time to first token may be predicted to miss its target."""
     tenant_weights: Mapping[str, float] = field(default_factory=dict)
     """Tenants' parts of the fleet, in relation to each other; 1 where none is given."""

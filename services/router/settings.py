@@ -39,7 +39,7 @@ class RouterSettings(FleetSettings):
         2.0, gt=0, description="inter-token latency of batch requests that give no target"
     )
     ttft_slack_s: float = Field(
-        0.1,
+        0.0,
         ge=0,
         description="by how much a predicted time to first token may miss its target before the "
         "request is refused",

@@ -16,7 +16,6 @@ from services.common import rpc
 from tests.support.cluster import Cluster
 
 TARGET_SECONDS = 1.0
-SLACK_SECONDS = 0.2
 PROMPT_TOKENS = 380
 _numbers = itertools.count()
 
@@ -79,8 +78,8 @@ async def offered(stub, rate, seconds):
 
 @pytest.fixture
 def strict(model, tmp_path):
-    """A cluster that refuses what would come more than a little late."""
-    with Cluster(model, run_dir=tmp_path, ttft_slack_s=SLACK_SECONDS) as running:
+    """A cluster that refuses what would come late."""
+    with Cluster(model, run_dir=tmp_path, ttft_slack_s=0.0) as running:
         yield running
         running.assert_clean()
 
@@ -107,7 +106,7 @@ async def test_twice_the_load_keeps_goodput_and_refuses_the_rest_early(strict):
     assert refused, told
     assert all(answer.retry_after and answer.retry_after > 0 for answer in refused), told
     assert statistics.median(answer.refused_after for answer in refused) < 0.3, told
-    assert good > 0.6 * peak, told
+    assert good > 0.6 * peak, told  # 0.9 on a quiet machine
     assert max(waiting) < 3 * peak * TARGET_SECONDS, f"{told}, waiting: {waiting}"
 
 

@@ -39,7 +39,13 @@ test: verify ## The same as verify: everything CI runs
 verify: $(STAMP) proto-check lint type imports pytest ## Run every check and every test
 
 pytest: $(STAMP) $(NIXL_STAMP) ## Run the tests alone; ARGS='-k name' chooses
+ifdef ARGS
 	$(BIN)/pytest $(ARGS)
+else
+	@# Side by side what computes; one after the other what starts processes and watches the clock.
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile tests/unit tests/kernels tests/parity
+	$(BIN)/pytest tests/contract tests/integration tests/faults
+endif
 
 soak: $(STAMP) ## Run hundreds of fault schedules; SCHEDULES=300, or SEED=17 to replay one
 	$(BIN)/python -m tests.faults $(if $(SEED),--seed $(SEED),--schedules $(or $(SCHEDULES),300) --requests 10000 --keep-going)

@@ -16,6 +16,7 @@ from baton.policy.placement import (
     SPLIT,
     Candidate,
     Plan,
+    has_room,
     plans,
     prefers_local,
     prompt_time_s,
@@ -266,6 +267,8 @@ class Router:
         config = self._shared.fleet.config
         outlook = self._roster.outlook(split[0].role, split[-1].role, 0.0)
         queued_s = self._shared.queue.queued_s / max(1, outlook.prompt_workers)
+        if has_room(split[0], split[0].best):
+            queued_s = 0.0
         seconds = demand.prompt_tokens * config.kv_token_bytes / config.link_bytes_s
         return queued_s + 3 * CALL_S + seconds
 

@@ -20,6 +20,7 @@ from baton.policy.placement import (
     Plan,
     Usable,
     Way,
+    has_room,
     plans,
     prefers_local,
 )
@@ -94,8 +95,10 @@ class Planner:
         return Options(split)
 
     def _handed_over_s(self, split: Plan) -> float:
-        """What the way over a prefill worker takes beyond that worker: the queue before it, and
-        the handoff after it."""
+        """What the way over a prefill worker takes beyond that worker: the queue before it, which
+        doesn't wait for one that has room, and the handoff after it."""
+        if has_room(split[0], split[0].best):
+            return self._means.handoff_s
         snapshot = self._view.snapshot
         queued_s = snapshot.queued_s if snapshot and self._view.redis_available else 0.0
         outlook = self._view.roster.outlook(split[0].role, split[-1].role, 0.0)

@@ -59,8 +59,10 @@ def test_beside_a_batch_where_that_is_no_slower():
 
 def test_the_queue_before_prefill_workers_counts():
     waiting = decode(running=Usage(4, 100), load=Load(prompt_backlog_s=0.4, itl_target_s=0.5))
-    assert way(options(prefill(), waiting)) == SPLIT
-    assert way(options(prefill(), waiting, queued_s=2.0)) == AT_DECODE
+    full = prefill(running=Usage(4, 400))
+    assert way(options(full, waiting)) == SPLIT
+    assert way(options(full, waiting, queued_s=2.0)) == AT_DECODE
+    assert way(options(prefill(), waiting, queued_s=2.0)) == SPLIT, "it waits for others"
 
 
 @pytest.mark.parametrize("mode", ["auto", "always"])

@@ -126,8 +126,8 @@ def pick_now(plan: Plan) -> tuple[Candidate, ...] | None:
 def prefers_local(demand: Demand, split: Plan, local: Plan, handoff_s: float = HANDOFF_S) -> bool:
     """Whether to compute the prompt beside a decode batch. Every step of it must hold the
     batch's latency target. A prompt of one step must have its first token no later than a
-    prefill worker and a handoff would bring it on; a longer one, which takes the batch's time
-    for several, in half that time: where the prefill workers have a queue."""
+    prefill worker and a handoff would bring it on. A longer one, which takes the batch's time
+    for several, is only for when no prefill worker has room, and must take half that time."""
     prefill, whole = split[0].best, local[0].best
     decode = whole.worker
     if not has_room(local[0], whole):
@@ -135,6 +135,8 @@ def prefers_local(demand: Demand, split: Plan, local: Plan, handoff_s: float = H
     local_s = decode.prompt_start_s + prompt_time_s(Task.WHOLE, whole, demand)
     handed_s = prefill.worker.prompt_start_s + prefill.prompt_s + handoff_s
     new, chunk = demand.new_tokens(decode), _chunk(decode)
+    if new > chunk and has_room(split[0], split[0].best):
+        return False
     if local_s > (handed_s if new <= chunk else handed_s / LONG_LOCAL):
         return False
     last = min(new, chunk)

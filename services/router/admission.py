@@ -30,11 +30,15 @@ class Admission:
     pace: float = 1.0
     """Seconds that pass for each second that workers' costs account for."""
 
+    @property
+    def left_s(self) -> float:
+        """Seconds from now until its first token is late beyond the slack."""
+        return self.target_s + self.slack_s - self.waited_s
+
     def wait_s(self, own_s: float) -> float:
         """How long its prompt, which takes `own_s`, may wait for a worker to begin with it; both
         as workers' costs account for."""
-        left_s = self.target_s + self.slack_s - self.waited_s
-        return max(0.0, left_s / self.pace - own_s)
+        return max(0.0, self.left_s / self.pace - own_s)
 
     def allowance(self, outlook: Outlook, own_s: float) -> Allowance:
         """What may be ahead of it in the queue."""

@@ -156,9 +156,10 @@ class Dispatcher:
         options = self._planner.options(demand, kind, self._view.usable)
         alone_s = idle_s(options.plans)
         targets = Targets.of(urgency, self._config.targets, alone_s)
-        admission = None
+        admission, lost_s = None, math.inf
         if demand.attempt == 0 and not whole:
             admission = self._admission(urgency, targets, waited_s, alone_s)
+            lost_s = math.inf if urgency.ttft_target_s is None else admission.left_s
         wish = Wish(
             demand=replace(demand, itl_target_s=targets.itl_s),
             kind=kind,
@@ -166,7 +167,7 @@ class Dispatcher:
             terms=Terms(self._config.max_waiting, self._earn(demand)),
             exclude=exclude,
             admission=admission,
-            lost_s=self._lost_s(urgency, targets, waited_s) if admission else math.inf,
+            lost_s=lost_s,
             strict_s=targets.ttft_s - waited_s,
         )
         found = await Search(self._desk, wish).run()
@@ -236,12 +237,6 @@ class Dispatcher:
         if urgency.ttft_target_s is not None and self._view.settled:
             admission.check_reach(alone_s)
         return admission
-
-    def _lost_s(self, urgency: Urgency, targets: Targets, waited_s: float) -> float:
-        """How long a request may wait that set a target of its own."""
-        if urgency.ttft_target_s is None:
-            return math.inf
-        return targets.ttft_s + self._config.ttft_slack_s - waited_s
 
     def _order(
         self,

@@ -23,64 +23,94 @@ _sym_db = _symbol_database.Default()
 
 
 from baton.v1 import sampling_pb2 as baton_dot_v1_dot_sampling__pb2
+from baton.v1 import telemetry_pb2 as baton_dot_v1_dot_telemetry__pb2
 from baton.v1 import transfer_pb2 as baton_dot_v1_dot_transfer__pb2
 from baton.v1 import worker_pb2 as baton_dot_v1_dot_worker__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x62\x61ton/v1/inference.proto\x12\x08\x62\x61ton.v1\x1a\x17\x62\x61ton/v1/sampling.proto\x1a\x17\x62\x61ton/v1/transfer.proto\x1a\x15\x62\x61ton/v1/worker.proto\x1a\x1egoogle/protobuf/duration.proto\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"7\n\x0c\x43hatMessages\x12\'\n\x08messages\x18\x01 \x03(\x0b\x32\x15.baton.v1.ChatMessage\"Z\n\x07Targets\x12\'\n\x04ttft\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12&\n\x03itl\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"?\n\nResumeFrom\x12\x0c\n\x04seed\x18\x01 \x01(\x04\x12#\n\x07\x65mitted\x18\x02 \x03(\x0b\x32\x12.baton.v1.TokenIds\"\xf0\x03\n\x0fGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0e\n\x04text\x18\x03 \x01(\tH\x00\x12&\n\x04\x63hat\x18\x04 \x01(\x0b\x32\x16.baton.v1.ChatMessagesH\x00\x12\'\n\ttoken_ids\x18\x05 \x01(\x0b\x32\x12.baton.v1.TokenIdsH\x00\x12*\n\x08sampling\x18\x06 \x01(\x0b\x32\x18.baton.v1.SamplingParams\x12\x0c\n\x04stop\x18\x07 \x03(\t\x12\t\n\x01n\x18\x08 \x01(\r\x12\x0c\n\x04\x65\x63ho\x18\t \x01(\x08\x12\x11\n\tbad_words\x18\n \x03(\t\x12\x0f\n\x07\x62\x65st_of\x18\x0b \x01(\r\x12-\n\rrequest_class\x18\x0c \x01(\x0e\x32\x16.baton.v1.RequestClass\x12.\n\x0bttft_target\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\nitl_target\x18\x0e \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08priority\x18\x0f \x01(\x11\x12\x0e\n\x06tenant\x18\x10 \x01(\t\x12)\n\x0bresume_from\x18\x11 \x01(\x0b\x32\x14.baton.v1.ResumeFromB\x07\n\x05input\"\xd3\x01\n\x10GenerateResponse\x12.\n\x08\x61\x63\x63\x65pted\x18\x04 \x01(\x0b\x32\x1a.baton.v1.GenerateAcceptedH\x00\x12(\n\x05\x64\x65lta\x18\x01 \x01(\x0b\x32\x17.baton.v1.GenerateDeltaH\x00\x12\x30\n\tcompleted\x18\x02 \x01(\x0b\x32\x1b.baton.v1.GenerateCompletedH\x00\x12*\n\x06prompt\x18\x03 \x01(\x0b\x32\x18.baton.v1.GeneratePromptH\x00\x42\x07\n\x05\x65vent\"g\n\x10GenerateAccepted\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\x31\n\x0epredicted_ttft\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"U\n\rGenerateDelta\x12\x0c\n\x04text\x18\x01 \x01(\t\x12&\n\x06tokens\x18\x02 \x03(\x0b\x32\x16.baton.v1.SampledToken\x12\x0e\n\x06\x63hoice\x18\x03 \x01(\r\"F\n\x0eGeneratePrompt\x12\x0c\n\x04text\x18\x01 \x01(\t\x12&\n\x06tokens\x18\x02 \x03(\x0b\x32\x16.baton.v1.SampledToken\"\xab\x01\n\x0f\x43ompletedChoice\x12\r\n\x05index\x18\x01 \x01(\r\x12-\n\rfinish_reason\x18\x02 \x01(\x0e\x32\x16.baton.v1.FinishReason\x12\x18\n\x0bstop_string\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x19\n\x11\x63ompletion_tokens\x18\x04 \x01(\r\x12\x15\n\rdecode_worker\x18\x05 \x01(\tB\x0e\n\x0c_stop_string\"\xb1\x01\n\x11GenerateCompleted\x12\x1e\n\x05usage\x18\x03 \x01(\x0b\x32\x0f.baton.v1.Usage\x12\"\n\x07timings\x18\x04 \x01(\x0b\x32\x11.baton.v1.Timings\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12\x0c\n\x04seed\x18\x06 \x01(\x04\x12*\n\x07\x63hoices\x18\x07 \x03(\x0b\x32\x19.baton.v1.CompletedChoiceJ\x04\x08\x01\x10\x02J\x04\x08\x02\x10\x03\"P\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\"\xcc\x03\n\x07Timings\x12(\n\x05queue\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x07prefill\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x36\n\x13time_to_first_token\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\x0bhandoff_gap\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x05total\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\x0eprefill_worker\x18\x06 \x01(\t\x12\x15\n\rdecode_worker\x18\x07 \x01(\t\x12\x18\n\x10prefill_attempts\x18\x08 \x01(\r\x12\x17\n\x0f\x64\x65\x63ode_attempts\x18\t \x01(\r\x12\x31\n\x0epredicted_ttft\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\rpredicted_itl\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nmigrations\x18\x0c \x01(\r\"\x11\n\x0fGetModelRequest\"\xfd\x01\n\x10GetModelResponse\x12$\n\x05model\x18\x01 \x01(\x0b\x32\x15.baton.v1.ModelLimits\x12\x19\n\x11has_chat_template\x18\x02 \x01(\x08\x12\x1a\n\x12\x64\x65\x66\x61ult_max_tokens\x18\x03 \x01(\r\x12\x32\n\x10\x64\x65\x66\x61ult_sampling\x18\x04 \x01(\x0b\x32\x18.baton.v1.SamplingParams\x12.\n\x13interactive_targets\x18\x05 \x01(\x0b\x32\x11.baton.v1.Targets\x12(\n\rbatch_targets\x18\x06 \x01(\x0b\x32\x11.baton.v1.Targets\"*\n\x0fGetFleetRequest\x12\x17\n\x0f\x63heck_integrity\x18\x01 \x01(\x08\"\xb4\x01\n\x10GetFleetResponse\x12&\n\x07workers\x18\x01 \x03(\x0b\x32\x15.baton.v1.FleetWorker\x12*\n\ttransfers\x18\x02 \x03(\x0b\x32\x17.baton.v1.FleetTransfer\x12$\n\x05queue\x18\x03 \x01(\x0b\x32\x15.baton.v1.QueueStatus\x12&\n\x06router\x18\x04 \x01(\x0b\x32\x16.baton.v1.RouterStatus\"\x8f\x01\n\x0b\x46leetWorker\x12&\n\x06record\x18\x01 \x01(\x0b\x32\x16.baton.v1.WorkerRecord\x12\x31\n\x06status\x18\x02 \x01(\x0b\x32!.baton.v1.GetWorkerStatusResponse\x12\r\n\x05\x65rror\x18\x03 \x01(\t\x12\x16\n\x0epending_claims\x18\x04 \x01(\r\"d\n\rFleetTransfer\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x33\n\x06status\x18\x02 \x01(\x0b\x32#.baton.v1.GetTransferStatusResponse\x12\r\n\x05\x65rror\x18\x03 \x01(\t\"\x98\x01\n\x0bQueueStatus\x12\x0f\n\x07waiting\x18\x01 \x01(\r\x12\r\n\x05turns\x18\x02 \x01(\r\x12\x0e\n\x06\x63laims\x18\x03 \x01(\r\x12\x17\n\x0fredis_available\x18\x04 \x01(\x08\x12.\n\x0bqueued_work\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08\x64\x65graded\x18\x06 \x01(\t\"\xb4\x03\n\x0cRouterStatus\x12\x11\n\trouter_id\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\r\x12\x18\n\x10running_requests\x18\x03 \x01(\r\x12\x0e\n\x06leases\x18\x04 \x01(\r\x12\x1a\n\x12\x63ompleted_requests\x18\x05 \x01(\x04\x12\x1a\n\x12\x63\x61ncelled_requests\x18\x06 \x01(\x04\x12\x17\n\x0f\x66\x61iled_requests\x18\x07 \x01(\x04\x12\x14\n\x0cretried_legs\x18\x08 \x01(\x04\x12\x16\n\x0eresident_bytes\x18\t \x01(\x04\x12\x18\n\x10refused_requests\x18\n \x01(\x04\x12\x19\n\x11resumed_sequences\x18\x0b \x01(\x04\x12\x1c\n\x14recomputed_sequences\x18\x0c \x01(\x04\x12\x1a\n\x12migrated_sequences\x18\r \x01(\x04\x12\x19\n\x11\x64\x65graded_requests\x18\x0e \x01(\x04\x12\x15\n\rlocal_prompts\x18\x0f \x01(\x04\x12\x11\n\tttft_held\x18\x10 \x01(\x04\x12\x10\n\x08itl_held\x18\x11 \x01(\x04\x12\x15\n\rindexed_blobs\x18\x12 \x01(\x04*e\n\x0cRequestClass\x12\x1d\n\x19REQUEST_CLASS_UNSPECIFIED\x10\x00\x12\x1d\n\x19REQUEST_CLASS_INTERACTIVE\x10\x01\x12\x17\n\x13REQUEST_CLASS_BATCH\x10\x02\x32\xdd\x01\n\x10InferenceService\x12\x43\n\x08Generate\x12\x19.baton.v1.GenerateRequest\x1a\x1a.baton.v1.GenerateResponse0\x01\x12\x41\n\x08GetModel\x12\x19.baton.v1.GetModelRequest\x1a\x1a.baton.v1.GetModelResponse\x12\x41\n\x08GetFleet\x12\x19.baton.v1.GetFleetRequest\x1a\x1a.baton.v1.GetFleetResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x62\x61ton/v1/inference.proto\x12\x08\x62\x61ton.v1\x1a\x17\x62\x61ton/v1/sampling.proto\x1a\x18\x62\x61ton/v1/telemetry.proto\x1a\x17\x62\x61ton/v1/transfer.proto\x1a\x15\x62\x61ton/v1/worker.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"<\n\x08ToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x03 \x01(\t\"x\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12&\n\ntool_calls\x18\x04 \x03(\x0b\x32\x12.baton.v1.ToolCall\x12\x14\n\x0ctool_call_id\x18\x05 \x01(\t\"l\n\x0c\x43hatMessages\x12\'\n\x08messages\x18\x01 \x03(\x0b\x32\x15.baton.v1.ChatMessage\x12\x12\n\ntools_json\x18\x02 \x03(\t\x12\x1f\n\x17template_variables_json\x18\x03 \x01(\t\"Z\n\x07Targets\x12\'\n\x04ttft\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12&\n\x03itl\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"?\n\nResumeFrom\x12\x0c\n\x04seed\x18\x01 \x01(\x04\x12#\n\x07\x65mitted\x18\x02 \x03(\x0b\x32\x12.baton.v1.TokenIds\"\xf0\x03\n\x0fGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0e\n\x04text\x18\x03 \x01(\tH\x00\x12&\n\x04\x63hat\x18\x04 \x01(\x0b\x32\x16.baton.v1.ChatMessagesH\x00\x12\'\n\ttoken_ids\x18\x05 \x01(\x0b\x32\x12.baton.v1.TokenIdsH\x00\x12*\n\x08sampling\x18\x06 \x01(\x0b\x32\x18.baton.v1.SamplingParams\x12\x0c\n\x04stop\x18\x07 \x03(\t\x12\t\n\x01n\x18\x08 \x01(\r\x12\x0c\n\x04\x65\x63ho\x18\t \x01(\x08\x12\x11\n\tbad_words\x18\n \x03(\t\x12\x0f\n\x07\x62\x65st_of\x18\x0b \x01(\r\x12-\n\rrequest_class\x18\x0c \x01(\x0e\x32\x16.baton.v1.RequestClass\x12.\n\x0bttft_target\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\nitl_target\x18\x0e \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08priority\x18\x0f \x01(\x11\x12\x0e\n\x06tenant\x18\x10 \x01(\t\x12)\n\x0bresume_from\x18\x11 \x01(\x0b\x32\x14.baton.v1.ResumeFromB\x07\n\x05input\"\xd3\x01\n\x10GenerateResponse\x12.\n\x08\x61\x63\x63\x65pted\x18\x04 \x01(\x0b\x32\x1a.baton.v1.GenerateAcceptedH\x00\x12(\n\x05\x64\x65lta\x18\x01 \x01(\x0b\x32\x17.baton.v1.GenerateDeltaH\x00\x12\x30\n\tcompleted\x18\x02 \x01(\x0b\x32\x1b.baton.v1.GenerateCompletedH\x00\x12*\n\x06prompt\x18\x03 \x01(\x0b\x32\x18.baton.v1.GeneratePromptH\x00\x42\x07\n\x05\x65vent\"g\n\x10GenerateAccepted\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\x31\n\x0epredicted_ttft\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"U\n\rGenerateDelta\x12\x0c\n\x04text\x18\x01 \x01(\t\x12&\n\x06tokens\x18\x02 \x03(\x0b\x32\x16.baton.v1.SampledToken\x12\x0e\n\x06\x63hoice\x18\x03 \x01(\r\"F\n\x0eGeneratePrompt\x12\x0c\n\x04text\x18\x01 \x01(\t\x12&\n\x06tokens\x18\x02 \x03(\x0b\x32\x16.baton.v1.SampledToken\"\xab\x01\n\x0f\x43ompletedChoice\x12\r\n\x05index\x18\x01 \x01(\r\x12-\n\rfinish_reason\x18\x02 \x01(\x0e\x32\x16.baton.v1.FinishReason\x12\x18\n\x0bstop_string\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x19\n\x11\x63ompletion_tokens\x18\x04 \x01(\r\x12\x15\n\rdecode_worker\x18\x05 \x01(\tB\x0e\n\x0c_stop_string\"\xb1\x01\n\x11GenerateCompleted\x12\x1e\n\x05usage\x18\x03 \x01(\x0b\x32\x0f.baton.v1.Usage\x12\"\n\x07timings\x18\x04 \x01(\x0b\x32\x11.baton.v1.Timings\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12\x0c\n\x04seed\x18\x06 \x01(\x04\x12*\n\x07\x63hoices\x18\x07 \x03(\x0b\x32\x19.baton.v1.CompletedChoiceJ\x04\x08\x01\x10\x02J\x04\x08\x02\x10\x03\"P\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\"\xcc\x03\n\x07Timings\x12(\n\x05queue\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x07prefill\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x36\n\x13time_to_first_token\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\x0bhandoff_gap\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x05total\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\x0eprefill_worker\x18\x06 \x01(\t\x12\x15\n\rdecode_worker\x18\x07 \x01(\t\x12\x18\n\x10prefill_attempts\x18\x08 \x01(\r\x12\x17\n\x0f\x64\x65\x63ode_attempts\x18\t \x01(\r\x12\x31\n\x0epredicted_ttft\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\rpredicted_itl\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nmigrations\x18\x0c \x01(\r\"\x11\n\x0fGetModelRequest\"\xa8\x02\n\x10GetModelResponse\x12$\n\x05model\x18\x01 \x01(\x0b\x32\x15.baton.v1.ModelLimits\x12\x19\n\x11has_chat_template\x18\x02 \x01(\x08\x12\x1a\n\x12\x64\x65\x66\x61ult_max_tokens\x18\x03 \x01(\r\x12\x32\n\x10\x64\x65\x66\x61ult_sampling\x18\x04 \x01(\x0b\x32\x18.baton.v1.SamplingParams\x12.\n\x13interactive_targets\x18\x05 \x01(\x0b\x32\x11.baton.v1.Targets\x12(\n\rbatch_targets\x18\x06 \x01(\x0b\x32\x11.baton.v1.Targets\x12)\n\x0btool_format\x18\x07 \x01(\x0e\x32\x14.baton.v1.ToolFormat\"\x81\x01\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12&\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x16.baton.v1.ChatMessagesH\x00\x12\x1e\n\x16without_special_tokens\x18\x04 \x01(\x08\x42\x07\n\x05input\"4\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\r\n\x05texts\x18\x02 \x03(\x0c\"5\n\x11\x44\x65tokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\"\"\n\x12\x44\x65tokenizeResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"\xf4\x03\n\rRequestReport\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x10\n\x08trace_id\x18\x02 \x01(\x0c\x12\x0e\n\x06tenant\x18\x03 \x01(\t\x12+\n\x07\x61rrival\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x07outcome\x18\x05 \x01(\x0e\x32\x18.baton.v1.RequestOutcome\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12-\n\rrequest_class\x18\x07 \x01(\x0e\x32\x16.baton.v1.RequestClass\x12\x1e\n\x05usage\x18\x08 \x01(\x0b\x32\x0f.baton.v1.Usage\x12\x0f\n\x07\x63hoices\x18\t \x01(\r\x12\"\n\x07timings\x18\n \x01(\x0b\x32\x11.baton.v1.Timings\x12\"\n\x07targets\x18\x0b \x01(\x0b\x32\x11.baton.v1.Targets\x12.\n\x0binter_token\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12\'\n\x07prefill\x18\r \x01(\x0b\x32\x16.baton.v1.PrefillParts\x12#\n\x05\x66\x65tch\x18\x0e \x01(\x0b\x32\x14.baton.v1.FetchParts\x12\r\n\x05local\x18\x0f \x01(\x08\x12\x10\n\x08\x64\x65graded\x18\x10 \x01(\x08\"\xc9\x01\n\x0cPrefillParts\x12*\n\x07waiting\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\tcomputing\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\npublishing\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x17\n\x0f\x63omputed_tokens\x18\x04 \x01(\r\x12\x17\n\x0fpublished_bytes\x18\x05 \x01(\x04\"`\n\nFetchParts\x12+\n\x08\x66\x65tching\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\x12\x16\n\x0emissing_tokens\x18\x03 \x01(\r\"3\n\x13ListRequestsRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x04\x12\r\n\x05limit\x18\x02 \x01(\r\"S\n\x14ListRequestsResponse\x12)\n\x08requests\x18\x01 \x03(\x0b\x32\x17.baton.v1.RequestReport\x12\x10\n\x08sequence\x18\x02 \x01(\x04\"\x1d\n\x0fGetTraceRequest\x12\n\n\x02id\x18\x01 \x01(\t\"A\n\x10GetTraceResponse\x12\x1d\n\x05spans\x18\x01 \x03(\x0b\x32\x0e.baton.v1.Span\x12\x0e\n\x06silent\x18\x02 \x03(\t\"*\n\x0fGetFleetRequest\x12\x17\n\x0f\x63heck_integrity\x18\x01 \x01(\x08\"\xb4\x01\n\x10GetFleetResponse\x12&\n\x07workers\x18\x01 \x03(\x0b\x32\x15.baton.v1.FleetWorker\x12*\n\ttransfers\x18\x02 \x03(\x0b\x32\x17.baton.v1.FleetTransfer\x12$\n\x05queue\x18\x03 \x01(\x0b\x32\x15.baton.v1.QueueStatus\x12&\n\x06router\x18\x04 \x01(\x0b\x32\x16.baton.v1.RouterStatus\"\x8f\x01\n\x0b\x46leetWorker\x12&\n\x06record\x18\x01 \x01(\x0b\x32\x16.baton.v1.WorkerRecord\x12\x31\n\x06status\x18\x02 \x01(\x0b\x32!.baton.v1.GetWorkerStatusResponse\x12\r\n\x05\x65rror\x18\x03 \x01(\t\x12\x16\n\x0epending_claims\x18\x04 \x01(\r\"d\n\rFleetTransfer\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x33\n\x06status\x18\x02 \x01(\x0b\x32#.baton.v1.GetTransferStatusResponse\x12\r\n\x05\x65rror\x18\x03 \x01(\t\"\x98\x01\n\x0bQueueStatus\x12\x0f\n\x07waiting\x18\x01 \x01(\r\x12\r\n\x05turns\x18\x02 \x01(\r\x12\x0e\n\x06\x63laims\x18\x03 \x01(\r\x12\x17\n\x0fredis_available\x18\x04 \x01(\x08\x12.\n\x0bqueued_work\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08\x64\x65graded\x18\x06 \x01(\t\"\xe7\x03\n\x0cRouterStatus\x12\x11\n\trouter_id\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\r\x12\x18\n\x10running_requests\x18\x03 \x01(\r\x12\x0e\n\x06leases\x18\x04 \x01(\r\x12\x1a\n\x12\x63ompleted_requests\x18\x05 \x01(\x04\x12\x1a\n\x12\x63\x61ncelled_requests\x18\x06 \x01(\x04\x12\x17\n\x0f\x66\x61iled_requests\x18\x07 \x01(\x04\x12\x14\n\x0cretried_legs\x18\x08 \x01(\x04\x12\x16\n\x0eresident_bytes\x18\t \x01(\x04\x12\x18\n\x10refused_requests\x18\n \x01(\x04\x12\x19\n\x11resumed_sequences\x18\x0b \x01(\x04\x12\x1c\n\x14recomputed_sequences\x18\x0c \x01(\x04\x12\x1a\n\x12migrated_sequences\x18\r \x01(\x04\x12\x19\n\x11\x64\x65graded_requests\x18\x0e \x01(\x04\x12\x15\n\rlocal_prompts\x18\x0f \x01(\x04\x12\x11\n\tttft_held\x18\x10 \x01(\x04\x12\x10\n\x08itl_held\x18\x11 \x01(\x04\x12\x15\n\rindexed_blobs\x18\x12 \x01(\x04\x12\x18\n\x10limited_requests\x18\x13 \x01(\x04\x12\x17\n\x0fmetrics_address\x18\x14 \x01(\t*\x87\x01\n\nToolFormat\x12\x1b\n\x17TOOL_FORMAT_UNSPECIFIED\x10\x00\x12\x16\n\x12TOOL_FORMAT_HERMES\x10\x01\x12\x15\n\x11TOOL_FORMAT_LLAMA\x10\x02\x12\x17\n\x13TOOL_FORMAT_MISTRAL\x10\x03\x12\x14\n\x10TOOL_FORMAT_JSON\x10\x04*e\n\x0cRequestClass\x12\x1d\n\x19REQUEST_CLASS_UNSPECIFIED\x10\x00\x12\x1d\n\x19REQUEST_CLASS_INTERACTIVE\x10\x01\x12\x17\n\x13REQUEST_CLASS_BATCH\x10\x02*\xa8\x01\n\x0eRequestOutcome\x12\x1f\n\x1bREQUEST_OUTCOME_UNSPECIFIED\x10\x00\x12\x1d\n\x19REQUEST_OUTCOME_COMPLETED\x10\x01\x12\x1d\n\x19REQUEST_OUTCOME_CANCELLED\x10\x02\x12\x1b\n\x17REQUEST_OUTCOME_REFUSED\x10\x03\x12\x1a\n\x16REQUEST_OUTCOME_FAILED\x10\x04\x32\xfb\x03\n\x10InferenceService\x12\x43\n\x08Generate\x12\x19.baton.v1.GenerateRequest\x1a\x1a.baton.v1.GenerateResponse0\x01\x12\x41\n\x08GetModel\x12\x19.baton.v1.GetModelRequest\x1a\x1a.baton.v1.GetModelResponse\x12\x41\n\x08GetFleet\x12\x19.baton.v1.GetFleetRequest\x1a\x1a.baton.v1.GetFleetResponse\x12\x41\n\x08Tokenize\x12\x19.baton.v1.TokenizeRequest\x1a\x1a.baton.v1.TokenizeResponse\x12G\n\nDetokenize\x12\x1b.baton.v1.DetokenizeRequest\x1a\x1c.baton.v1.DetokenizeResponse\x12M\n\x0cListRequests\x12\x1d.baton.v1.ListRequestsRequest\x1a\x1e.baton.v1.ListRequestsResponse\x12\x41\n\x08GetTrace\x12\x19.baton.v1.GetTraceRequest\x1a\x1a.baton.v1.GetTraceResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'baton.v1.inference_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_REQUESTCLASS']._serialized_start=3648
-  _globals['_REQUESTCLASS']._serialized_end=3749
-  _globals['_TOKENIDS']._serialized_start=143
-  _globals['_TOKENIDS']._serialized_end=166
-  _globals['_CHATMESSAGE']._serialized_start=168
-  _globals['_CHATMESSAGE']._serialized_end=212
-  _globals['_CHATMESSAGES']._serialized_start=214
-  _globals['_CHATMESSAGES']._serialized_end=269
-  _globals['_TARGETS']._serialized_start=271
-  _globals['_TARGETS']._serialized_end=361
-  _globals['_RESUMEFROM']._serialized_start=363
-  _globals['_RESUMEFROM']._serialized_end=426
-  _globals['_GENERATEREQUEST']._serialized_start=429
-  _globals['_GENERATEREQUEST']._serialized_end=925
-  _globals['_GENERATERESPONSE']._serialized_start=928
-  _globals['_GENERATERESPONSE']._serialized_end=1139
-  _globals['_GENERATEACCEPTED']._serialized_start=1141
-  _globals['_GENERATEACCEPTED']._serialized_end=1244
-  _globals['_GENERATEDELTA']._serialized_start=1246
-  _globals['_GENERATEDELTA']._serialized_end=1331
-  _globals['_GENERATEPROMPT']._serialized_start=1333
-  _globals['_GENERATEPROMPT']._serialized_end=1403
-  _globals['_COMPLETEDCHOICE']._serialized_start=1406
-  _globals['_COMPLETEDCHOICE']._serialized_end=1577
-  _globals['_GENERATECOMPLETED']._serialized_start=1580
-  _globals['_GENERATECOMPLETED']._serialized_end=1757
-  _globals['_USAGE']._serialized_start=1759
-  _globals['_USAGE']._serialized_end=1839
-  _globals['_TIMINGS']._serialized_start=1842
-  _globals['_TIMINGS']._serialized_end=2302
-  _globals['_GETMODELREQUEST']._serialized_start=2304
-  _globals['_GETMODELREQUEST']._serialized_end=2321
-  _globals['_GETMODELRESPONSE']._serialized_start=2324
-  _globals['_GETMODELRESPONSE']._serialized_end=2577
-  _globals['_GETFLEETREQUEST']._serialized_start=2579
-  _globals['_GETFLEETREQUEST']._serialized_end=2621
-  _globals['_GETFLEETRESPONSE']._serialized_start=2624
-  _globals['_GETFLEETRESPONSE']._serialized_end=2804
-  _globals['_FLEETWORKER']._serialized_start=2807
-  _globals['_FLEETWORKER']._serialized_end=2950
-  _globals['_FLEETTRANSFER']._serialized_start=2952
-  _globals['_FLEETTRANSFER']._serialized_end=3052
-  _globals['_QUEUESTATUS']._serialized_start=3055
-  _globals['_QUEUESTATUS']._serialized_end=3207
-  _globals['_ROUTERSTATUS']._serialized_start=3210
-  _globals['_ROUTERSTATUS']._serialized_end=3646
-  _globals['_INFERENCESERVICE']._serialized_start=3752
-  _globals['_INFERENCESERVICE']._serialized_end=3973
+  _globals['_TOOLFORMAT']._serialized_start=5311
+  _globals['_TOOLFORMAT']._serialized_end=5446
+  _globals['_REQUESTCLASS']._serialized_start=5448
+  _globals['_REQUESTCLASS']._serialized_end=5549
+  _globals['_REQUESTOUTCOME']._serialized_start=5552
+  _globals['_REQUESTOUTCOME']._serialized_end=5720
+  _globals['_TOKENIDS']._serialized_start=202
+  _globals['_TOKENIDS']._serialized_end=225
+  _globals['_TOOLCALL']._serialized_start=227
+  _globals['_TOOLCALL']._serialized_end=287
+  _globals['_CHATMESSAGE']._serialized_start=289
+  _globals['_CHATMESSAGE']._serialized_end=409
+  _globals['_CHATMESSAGES']._serialized_start=411
+  _globals['_CHATMESSAGES']._serialized_end=519
+  _globals['_TARGETS']._serialized_start=521
+  _globals['_TARGETS']._serialized_end=611
+  _globals['_RESUMEFROM']._serialized_start=613
+  _globals['_RESUMEFROM']._serialized_end=676
+  _globals['_GENERATEREQUEST']._serialized_start=679
+  _globals['_GENERATEREQUEST']._serialized_end=1175
+  _globals['_GENERATERESPONSE']._serialized_start=1178
+  _globals['_GENERATERESPONSE']._serialized_end=1389
+  _globals['_GENERATEACCEPTED']._serialized_start=1391
+  _globals['_GENERATEACCEPTED']._serialized_end=1494
+  _globals['_GENERATEDELTA']._serialized_start=1496
+  _globals['_GENERATEDELTA']._serialized_end=1581
+  _globals['_GENERATEPROMPT']._serialized_start=1583
+  _globals['_GENERATEPROMPT']._serialized_end=1653
+  _globals['_COMPLETEDCHOICE']._serialized_start=1656
+  _globals['_COMPLETEDCHOICE']._serialized_end=1827
+  _globals['_GENERATECOMPLETED']._serialized_start=1830
+  _globals['_GENERATECOMPLETED']._serialized_end=2007
+  _globals['_USAGE']._serialized_start=2009
+  _globals['_USAGE']._serialized_end=2089
+  _globals['_TIMINGS']._serialized_start=2092
+  _globals['_TIMINGS']._serialized_end=2552
+  _globals['_GETMODELREQUEST']._serialized_start=2554
+  _globals['_GETMODELREQUEST']._serialized_end=2571
+  _globals['_GETMODELRESPONSE']._serialized_start=2574
+  _globals['_GETMODELRESPONSE']._serialized_end=2870
+  _globals['_TOKENIZEREQUEST']._serialized_start=2873
+  _globals['_TOKENIZEREQUEST']._serialized_end=3002
+  _globals['_TOKENIZERESPONSE']._serialized_start=3004
+  _globals['_TOKENIZERESPONSE']._serialized_end=3056
+  _globals['_DETOKENIZEREQUEST']._serialized_start=3058
+  _globals['_DETOKENIZEREQUEST']._serialized_end=3111
+  _globals['_DETOKENIZERESPONSE']._serialized_start=3113
+  _globals['_DETOKENIZERESPONSE']._serialized_end=3147
+  _globals['_REQUESTREPORT']._serialized_start=3150
+  _globals['_REQUESTREPORT']._serialized_end=3650
+  _globals['_PREFILLPARTS']._serialized_start=3653
+  _globals['_PREFILLPARTS']._serialized_end=3854
+  _globals['_FETCHPARTS']._serialized_start=3856
+  _globals['_FETCHPARTS']._serialized_end=3952
+  _globals['_LISTREQUESTSREQUEST']._serialized_start=3954
+  _globals['_LISTREQUESTSREQUEST']._serialized_end=4005
+  _globals['_LISTREQUESTSRESPONSE']._serialized_start=4007
+  _globals['_LISTREQUESTSRESPONSE']._serialized_end=4090
+  _globals['_GETTRACEREQUEST']._serialized_start=4092
+  _globals['_GETTRACEREQUEST']._serialized_end=4121
+  _globals['_GETTRACERESPONSE']._serialized_start=4123
+  _globals['_GETTRACERESPONSE']._serialized_end=4188
+  _globals['_GETFLEETREQUEST']._serialized_start=4190
+  _globals['_GETFLEETREQUEST']._serialized_end=4232
+  _globals['_GETFLEETRESPONSE']._serialized_start=4235
+  _globals['_GETFLEETRESPONSE']._serialized_end=4415
+  _globals['_FLEETWORKER']._serialized_start=4418
+  _globals['_FLEETWORKER']._serialized_end=4561
+  _globals['_FLEETTRANSFER']._serialized_start=4563
+  _globals['_FLEETTRANSFER']._serialized_end=4663
+  _globals['_QUEUESTATUS']._serialized_start=4666
+  _globals['_QUEUESTATUS']._serialized_end=4818
+  _globals['_ROUTERSTATUS']._serialized_start=4821
+  _globals['_ROUTERSTATUS']._serialized_end=5308
+  _globals['_INFERENCESERVICE']._serialized_start=5723
+  _globals['_INFERENCESERVICE']._serialized_end=6230
 # @@protoc_insertion_point(module_scope)

@@ -4,12 +4,14 @@ isort:skip_file
 """
 
 from baton.v1 import sampling_pb2 as _sampling_pb2
+from baton.v1 import telemetry_pb2 as _telemetry_pb2
 from baton.v1 import transfer_pb2 as _transfer_pb2
 from baton.v1 import worker_pb2 as _worker_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
@@ -22,6 +24,42 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _ToolFormat:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ToolFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolFormat.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TOOL_FORMAT_UNSPECIFIED: _ToolFormat.ValueType  # 0
+    """The chat template knows no functions."""
+    TOOL_FORMAT_HERMES: _ToolFormat.ValueType  # 1
+    """A JSON object with `name` and `arguments` between `<tool_call>` and `</tool_call>`, for each call."""
+    TOOL_FORMAT_LLAMA: _ToolFormat.ValueType  # 2
+    """A JSON object with `name` and `parameters` that is all of the output."""
+    TOOL_FORMAT_MISTRAL: _ToolFormat.ValueType  # 3
+    """`[TOOL_CALLS]` and a JSON list of objects with `name` and `arguments`."""
+    TOOL_FORMAT_JSON: _ToolFormat.ValueType  # 4
+    """The template knows functions, and it is unknown how the model calls them: a JSON object with
+    `name` and `arguments` that is all of the output, where the caller forces one.
+    """
+
+class ToolFormat(_ToolFormat, metaclass=_ToolFormatEnumTypeWrapper):
+    """How a model writes the calls of functions."""
+
+TOOL_FORMAT_UNSPECIFIED: ToolFormat.ValueType  # 0
+"""The chat template knows no functions."""
+TOOL_FORMAT_HERMES: ToolFormat.ValueType  # 1
+"""A JSON object with `name` and `arguments` between `<tool_call>` and `</tool_call>`, for each call."""
+TOOL_FORMAT_LLAMA: ToolFormat.ValueType  # 2
+"""A JSON object with `name` and `parameters` that is all of the output."""
+TOOL_FORMAT_MISTRAL: ToolFormat.ValueType  # 3
+"""`[TOOL_CALLS]` and a JSON list of objects with `name` and `arguments`."""
+TOOL_FORMAT_JSON: ToolFormat.ValueType  # 4
+"""The template knows functions, and it is unknown how the model calls them: a JSON object with
+`name` and `arguments` that is all of the output, where the caller forces one.
+"""
+Global___ToolFormat: _TypeAlias = ToolFormat  # noqa: Y015
 
 class _RequestClass:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -46,6 +84,38 @@ REQUEST_CLASS_INTERACTIVE: RequestClass.ValueType  # 1
 REQUEST_CLASS_BATCH: RequestClass.ValueType  # 2
 """It may take long; it fills what interactive requests leave, and has a minimum share."""
 Global___RequestClass: _TypeAlias = RequestClass  # noqa: Y015
+
+class _RequestOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RequestOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RequestOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REQUEST_OUTCOME_UNSPECIFIED: _RequestOutcome.ValueType  # 0
+    """Not set."""
+    REQUEST_OUTCOME_COMPLETED: _RequestOutcome.ValueType  # 1
+    """With all of its output."""
+    REQUEST_OUTCOME_CANCELLED: _RequestOutcome.ValueType  # 2
+    """Its client went away."""
+    REQUEST_OUTCOME_REFUSED: _RequestOutcome.ValueType  # 3
+    """Its targets could not be held."""
+    REQUEST_OUTCOME_FAILED: _RequestOutcome.ValueType  # 4
+    """With another error."""
+
+class RequestOutcome(_RequestOutcome, metaclass=_RequestOutcomeEnumTypeWrapper):
+    """How a request ended."""
+
+REQUEST_OUTCOME_UNSPECIFIED: RequestOutcome.ValueType  # 0
+"""Not set."""
+REQUEST_OUTCOME_COMPLETED: RequestOutcome.ValueType  # 1
+"""With all of its output."""
+REQUEST_OUTCOME_CANCELLED: RequestOutcome.ValueType  # 2
+"""Its client went away."""
+REQUEST_OUTCOME_REFUSED: RequestOutcome.ValueType  # 3
+"""Its targets could not be held."""
+REQUEST_OUTCOME_FAILED: RequestOutcome.ValueType  # 4
+"""With another error."""
+Global___RequestOutcome: _TypeAlias = RequestOutcome  # noqa: Y015
 
 @_typing.final
 class TokenIds(_message.Message):
@@ -72,6 +142,36 @@ class TokenIds(_message.Message):
 Global___TokenIds: _TypeAlias = TokenIds  # noqa: Y015
 
 @_typing.final
+class ToolCall(_message.Message):
+    """A call of a function that the model asked for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Its id, by which a `tool` message answers it."""
+    name: _builtins.str
+    """The function's name."""
+    arguments_json: _builtins.str
+    """The arguments: the text of a JSON object."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        arguments_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "id", b"id", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolCall: _TypeAlias = ToolCall  # noqa: Y015
+
+@_typing.final
 class ChatMessage(_message.Message):
     """One message of a conversation."""
 
@@ -79,19 +179,33 @@ class ChatMessage(_message.Message):
 
     ROLE_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    TOOL_CALLS_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
     role: _builtins.str
-    """Who speaks: `system`, `user` or `assistant`, as the model's chat template knows them."""
+    """Who speaks: `system`, `user`, `assistant` or `tool`, as the model's chat template knows them."""
     content: _builtins.str
     """What is said."""
+    name: _builtins.str
+    """Name of the speaker. Empty: none."""
+    tool_call_id: _builtins.str
+    """The call that a `tool` message answers. Empty: none."""
+    @_builtins.property
+    def tool_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolCall]:
+        """Calls that an `assistant` message asks for."""
+
     def __init__(
         self,
         *,
         role: _builtins.str = ...,
         content: _builtins.str = ...,
+        name: _builtins.str = ...,
+        tool_calls: _abc.Iterable[Global___ToolCall] | None = ...,
+        tool_call_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "name", b"name", "role", b"role", "tool_call_id", b"tool_call_id", "tool_calls", b"tool_calls"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -104,18 +218,30 @@ class ChatMessages(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MESSAGES_FIELD_NUMBER: _builtins.int
+    TOOLS_JSON_FIELD_NUMBER: _builtins.int
+    TEMPLATE_VARIABLES_JSON_FIELD_NUMBER: _builtins.int
+    template_variables_json: _builtins.str
+    """Further variables of the chat template: the text of a JSON object. Empty: none."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChatMessage]:
         """The messages, oldest first."""
+
+    @_builtins.property
+    def tools_json(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Functions that the model may call: each the text of a JSON object as the chat template takes
+        it, `{"type": "function", "function": {"name": ..., "parameters": ...}}`. At most 128.
+        """
 
     def __init__(
         self,
         *,
         messages: _abc.Iterable[Global___ChatMessage] | None = ...,
+        tools_json: _abc.Iterable[_builtins.str] | None = ...,
+        template_variables_json: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages", "template_variables_json", b"template_variables_json", "tools_json", b"tools_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -646,10 +772,13 @@ class GetModelResponse(_message.Message):
     DEFAULT_SAMPLING_FIELD_NUMBER: _builtins.int
     INTERACTIVE_TARGETS_FIELD_NUMBER: _builtins.int
     BATCH_TARGETS_FIELD_NUMBER: _builtins.int
+    TOOL_FORMAT_FIELD_NUMBER: _builtins.int
     has_chat_template: _builtins.bool
     """True when the model has a chat template."""
     default_max_tokens: _builtins.int
     """max_tokens of requests that set none."""
+    tool_format: Global___ToolFormat.ValueType
+    """How the model calls functions."""
     @_builtins.property
     def model(self) -> _worker_pb2.ModelLimits:
         """The model's limits."""
@@ -679,14 +808,397 @@ class GetModelResponse(_message.Message):
         default_sampling: _sampling_pb2.SamplingParams | None = ...,
         interactive_targets: Global___Targets | None = ...,
         batch_targets: Global___Targets | None = ...,
+        tool_format: Global___ToolFormat.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["batch_targets", b"batch_targets", "default_sampling", b"default_sampling", "interactive_targets", b"interactive_targets", "model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_targets", b"batch_targets", "default_max_tokens", b"default_max_tokens", "default_sampling", b"default_sampling", "has_chat_template", b"has_chat_template", "interactive_targets", b"interactive_targets", "model", b"model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_targets", b"batch_targets", "default_max_tokens", b"default_max_tokens", "default_sampling", b"default_sampling", "has_chat_template", b"has_chat_template", "interactive_targets", b"interactive_targets", "model", b"model", "tool_format", b"tool_format"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetModelResponse: _TypeAlias = GetModelResponse  # noqa: Y015
+
+@_typing.final
+class TokenizeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    CHAT_FIELD_NUMBER: _builtins.int
+    WITHOUT_SPECIAL_TOKENS_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """Name of the model. Empty: the one that is served."""
+    text: _builtins.str
+    """Text."""
+    without_special_tokens: _builtins.bool
+    """True: without the special tokens that Generate adds to a text."""
+    @_builtins.property
+    def chat(self) -> Global___ChatMessages:
+        """A conversation, put through the model's chat template."""
+
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        text: _builtins.str = ...,
+        chat: Global___ChatMessages | None = ...,
+        without_special_tokens: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chat", b"chat", "input", b"input", "text", b"text"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat", b"chat", "input", b"input", "model", b"model", "text", b"text", "without_special_tokens", b"without_special_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["text", "chat"]  # noqa: Y015
+    _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_input) -> _WhichOneofReturnType_input | None: ...
+
+Global___TokenizeRequest: _TypeAlias = TokenizeRequest  # noqa: Y015
+
+@_typing.final
+class TokenizeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    TEXTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The tokens."""
+
+    @_builtins.property
+    def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """What each adds to a text, as in `SampledToken.text`."""
+
+    def __init__(
+        self,
+        *,
+        token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        texts: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["texts", b"texts", "token_ids", b"token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenizeResponse: _TypeAlias = TokenizeResponse  # noqa: Y015
+
+@_typing.final
+class DetokenizeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """Name of the model. Empty: the one that is served."""
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The tokens."""
+
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        token_ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "token_ids", b"token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetokenizeRequest: _TypeAlias = DetokenizeRequest  # noqa: Y015
+
+@_typing.final
+class DetokenizeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """The text, special tokens left out."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetokenizeResponse: _TypeAlias = DetokenizeResponse  # noqa: Y015
+
+@_typing.final
+class RequestReport(_message.Message):
+    """What one request was, and where its time went. Sent as trailing metadata `baton-report-bin` with
+    each answer of Generate that got as far as its turn; the same in words is `baton-explanation`.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TRACE_ID_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    ARRIVAL_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    REQUEST_CLASS_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    CHOICES_FIELD_NUMBER: _builtins.int
+    TIMINGS_FIELD_NUMBER: _builtins.int
+    TARGETS_FIELD_NUMBER: _builtins.int
+    INTER_TOKEN_FIELD_NUMBER: _builtins.int
+    PREFILL_FIELD_NUMBER: _builtins.int
+    FETCH_FIELD_NUMBER: _builtins.int
+    LOCAL_FIELD_NUMBER: _builtins.int
+    DEGRADED_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """The request's id."""
+    trace_id: _builtins.bytes
+    """Id of its trace, 16 bytes. Empty: it has none."""
+    tenant: _builtins.str
+    """Its tenant. Empty: nobody's."""
+    outcome: Global___RequestOutcome.ValueType
+    """How it ended."""
+    reason: _builtins.str
+    """The error's reason (ErrorInfo), where it ended with one."""
+    request_class: Global___RequestClass.ValueType
+    """Its class."""
+    choices: _builtins.int
+    """The choices."""
+    local: _builtins.bool
+    """True: the prompt was computed beside a decode batch since that was cheaper."""
+    degraded: _builtins.bool
+    """True: the workers of one role were gone."""
+    @_builtins.property
+    def arrival(self) -> _timestamp_pb2.Timestamp:
+        """When it arrived, by the router's clock."""
+
+    @_builtins.property
+    def usage(self) -> Global___Usage:
+        """The tokens; `completion_tokens` counts those that came before it failed, too."""
+
+    @_builtins.property
+    def timings(self) -> Global___Timings:
+        """Times as the router saw them."""
+
+    @_builtins.property
+    def targets(self) -> Global___Targets:
+        """Targets that it had. Absent: it never had a place."""
+
+    @_builtins.property
+    def inter_token(self) -> _duration_pb2.Duration:
+        """Mean inter-token latency over its choices. Absent: none had two tokens."""
+
+    @_builtins.property
+    def prefill(self) -> Global___PrefillParts:
+        """What the prefill worker told of the prompt. Absent: none computed it."""
+
+    @_builtins.property
+    def fetch(self) -> Global___FetchParts:
+        """What decode workers told of fetching KV, over all choices and attempts."""
+
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        trace_id: _builtins.bytes = ...,
+        tenant: _builtins.str = ...,
+        arrival: _timestamp_pb2.Timestamp | None = ...,
+        outcome: Global___RequestOutcome.ValueType = ...,
+        reason: _builtins.str = ...,
+        request_class: Global___RequestClass.ValueType = ...,
+        usage: Global___Usage | None = ...,
+        choices: _builtins.int = ...,
+        timings: Global___Timings | None = ...,
+        targets: Global___Targets | None = ...,
+        inter_token: _duration_pb2.Duration | None = ...,
+        prefill: Global___PrefillParts | None = ...,
+        fetch: Global___FetchParts | None = ...,
+        local: _builtins.bool = ...,
+        degraded: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["arrival", b"arrival", "fetch", b"fetch", "inter_token", b"inter_token", "prefill", b"prefill", "targets", b"targets", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrival", b"arrival", "choices", b"choices", "degraded", b"degraded", "fetch", b"fetch", "inter_token", b"inter_token", "local", b"local", "outcome", b"outcome", "prefill", b"prefill", "reason", b"reason", "request_class", b"request_class", "request_id", b"request_id", "targets", b"targets", "tenant", b"tenant", "timings", b"timings", "trace_id", b"trace_id", "usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RequestReport: _TypeAlias = RequestReport  # noqa: Y015
+
+@_typing.final
+class PrefillParts(_message.Message):
+    """Parts of the prefill leg, as its worker measured them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WAITING_FIELD_NUMBER: _builtins.int
+    COMPUTING_FIELD_NUMBER: _builtins.int
+    PUBLISHING_FIELD_NUMBER: _builtins.int
+    COMPUTED_TOKENS_FIELD_NUMBER: _builtins.int
+    PUBLISHED_BYTES_FIELD_NUMBER: _builtins.int
+    computed_tokens: _builtins.int
+    """Tokens that were computed."""
+    published_bytes: _builtins.int
+    """Bytes published."""
+    @_builtins.property
+    def waiting(self) -> _duration_pb2.Duration:
+        """From the call's arrival to the first step: room, and KV that was fetched."""
+
+    @_builtins.property
+    def computing(self) -> _duration_pb2.Duration:
+        """From the first step to the first token."""
+
+    @_builtins.property
+    def publishing(self) -> _duration_pb2.Duration:
+        """From the first token to the last blob's commit."""
+
+    def __init__(
+        self,
+        *,
+        waiting: _duration_pb2.Duration | None = ...,
+        computing: _duration_pb2.Duration | None = ...,
+        publishing: _duration_pb2.Duration | None = ...,
+        computed_tokens: _builtins.int = ...,
+        published_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["computing", b"computing", "publishing", b"publishing", "waiting", b"waiting"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["computed_tokens", b"computed_tokens", "computing", b"computing", "published_bytes", b"published_bytes", "publishing", b"publishing", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrefillParts: _TypeAlias = PrefillParts  # noqa: Y015
+
+@_typing.final
+class FetchParts(_message.Message):
+    """KV that came from transfer services."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FETCHING_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    MISSING_TOKENS_FIELD_NUMBER: _builtins.int
+    bytes: _builtins.int
+    """Bytes."""
+    missing_tokens: _builtins.int
+    """Tokens that had to be computed again although they were handed over."""
+    @_builtins.property
+    def fetching(self) -> _duration_pb2.Duration:
+        """Time that it took."""
+
+    def __init__(
+        self,
+        *,
+        fetching: _duration_pb2.Duration | None = ...,
+        bytes: _builtins.int = ...,
+        missing_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fetching", b"fetching"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "fetching", b"fetching", "missing_tokens", b"missing_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FetchParts: _TypeAlias = FetchParts  # noqa: Y015
+
+@_typing.final
+class ListRequestsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    after: _builtins.int
+    """Only reports that came after this one's `sequence`. 0: all that are remembered."""
+    limit: _builtins.int
+    """At most so many, the newest. 0: all."""
+    def __init__(
+        self,
+        *,
+        after: _builtins.int = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRequestsRequest: _TypeAlias = ListRequestsRequest  # noqa: Y015
+
+@_typing.final
+class ListRequestsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    """Number of the last report there is; for `after`."""
+    @_builtins.property
+    def requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___RequestReport]:
+        """The reports, in the order in which the requests ended."""
+
+    def __init__(
+        self,
+        *,
+        requests: _abc.Iterable[Global___RequestReport] | None = ...,
+        sequence: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["requests", b"requests", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRequestsResponse: _TypeAlias = ListRequestsResponse  # noqa: Y015
+
+@_typing.final
+class GetTraceRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Id of a request, or of a trace as 32 hexadecimal digits."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTraceRequest: _TypeAlias = GetTraceRequest  # noqa: Y015
+
+@_typing.final
+class GetTraceResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPANS_FIELD_NUMBER: _builtins.int
+    SILENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def spans(self) -> _containers.RepeatedCompositeFieldContainer[_telemetry_pb2.Span]:
+        """The spans, by their start."""
+
+    @_builtins.property
+    def silent(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Processes that did not answer."""
+
+    def __init__(
+        self,
+        *,
+        spans: _abc.Iterable[_telemetry_pb2.Span] | None = ...,
+        silent: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["silent", b"silent", "spans", b"spans"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTraceResponse: _TypeAlias = GetTraceResponse  # noqa: Y015
 
 @_typing.final
 class GetFleetRequest(_message.Message):
@@ -890,6 +1402,8 @@ class RouterStatus(_message.Message):
     TTFT_HELD_FIELD_NUMBER: _builtins.int
     ITL_HELD_FIELD_NUMBER: _builtins.int
     INDEXED_BLOBS_FIELD_NUMBER: _builtins.int
+    LIMITED_REQUESTS_FIELD_NUMBER: _builtins.int
+    METRICS_ADDRESS_FIELD_NUMBER: _builtins.int
     router_id: _builtins.str
     """Its id."""
     pid: _builtins.int
@@ -926,6 +1440,10 @@ class RouterStatus(_message.Message):
     """Requests whose mean inter-token latency was within its target."""
     indexed_blobs: _builtins.int
     """Names that the cache index knows."""
+    limited_requests: _builtins.int
+    """Requests that were refused by their tenant's limits."""
+    metrics_address: _builtins.str
+    """Address (host:port) of its metrics. Empty: it serves none."""
     def __init__(
         self,
         *,
@@ -947,10 +1465,12 @@ class RouterStatus(_message.Message):
         ttft_held: _builtins.int = ...,
         itl_held: _builtins.int = ...,
         indexed_blobs: _builtins.int = ...,
+        limited_requests: _builtins.int = ...,
+        metrics_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled_requests", b"cancelled_requests", "completed_requests", b"completed_requests", "degraded_requests", b"degraded_requests", "failed_requests", b"failed_requests", "indexed_blobs", b"indexed_blobs", "itl_held", b"itl_held", "leases", b"leases", "local_prompts", b"local_prompts", "migrated_sequences", b"migrated_sequences", "pid", b"pid", "recomputed_sequences", b"recomputed_sequences", "refused_requests", b"refused_requests", "resident_bytes", b"resident_bytes", "resumed_sequences", b"resumed_sequences", "retried_legs", b"retried_legs", "router_id", b"router_id", "running_requests", b"running_requests", "ttft_held", b"ttft_held"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled_requests", b"cancelled_requests", "completed_requests", b"completed_requests", "degraded_requests", b"degraded_requests", "failed_requests", b"failed_requests", "indexed_blobs", b"indexed_blobs", "itl_held", b"itl_held", "leases", b"leases", "limited_requests", b"limited_requests", "local_prompts", b"local_prompts", "metrics_address", b"metrics_address", "migrated_sequences", b"migrated_sequences", "pid", b"pid", "recomputed_sequences", b"recomputed_sequences", "refused_requests", b"refused_requests", "resident_bytes", b"resident_bytes", "resumed_sequences", b"resumed_sequences", "retried_legs", b"retried_legs", "router_id", b"router_id", "running_requests", b"running_requests", "ttft_held", b"ttft_held"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -50,6 +50,26 @@ class InferenceServiceStub:
                 request_serializer=baton_dot_v1_dot_inference__pb2.GetFleetRequest.SerializeToString,
                 response_deserializer=baton_dot_v1_dot_inference__pb2.GetFleetResponse.FromString,
                 _registered_method=True)
+        self.Tokenize = channel.unary_unary(
+                '/baton.v1.InferenceService/Tokenize',
+                request_serializer=baton_dot_v1_dot_inference__pb2.TokenizeRequest.SerializeToString,
+                response_deserializer=baton_dot_v1_dot_inference__pb2.TokenizeResponse.FromString,
+                _registered_method=True)
+        self.Detokenize = channel.unary_unary(
+                '/baton.v1.InferenceService/Detokenize',
+                request_serializer=baton_dot_v1_dot_inference__pb2.DetokenizeRequest.SerializeToString,
+                response_deserializer=baton_dot_v1_dot_inference__pb2.DetokenizeResponse.FromString,
+                _registered_method=True)
+        self.ListRequests = channel.unary_unary(
+                '/baton.v1.InferenceService/ListRequests',
+                request_serializer=baton_dot_v1_dot_inference__pb2.ListRequestsRequest.SerializeToString,
+                response_deserializer=baton_dot_v1_dot_inference__pb2.ListRequestsResponse.FromString,
+                _registered_method=True)
+        self.GetTrace = channel.unary_unary(
+                '/baton.v1.InferenceService/GetTrace',
+                request_serializer=baton_dot_v1_dot_inference__pb2.GetTraceRequest.SerializeToString,
+                response_deserializer=baton_dot_v1_dot_inference__pb2.GetTraceResponse.FromString,
+                _registered_method=True)
 
 
 class InferenceServiceServicer:
@@ -81,6 +101,35 @@ class InferenceServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Tokenize(self, request, context):
+        """Text or a conversation as the tokens that Generate would make of it. INVALID_ARGUMENT names
+        the field.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Detokenize(self, request, context):
+        """Token ids as text. INVALID_ARGUMENT names the field.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRequests(self, request, context):
+        """Reports of the requests that ended lately at this router.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetTrace(self, request, context):
+        """The spans of one request, over all processes. NOT_FOUND: no process remembers any.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_InferenceServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -98,6 +147,26 @@ def add_InferenceServiceServicer_to_server(servicer, server):
                     servicer.GetFleet,
                     request_deserializer=baton_dot_v1_dot_inference__pb2.GetFleetRequest.FromString,
                     response_serializer=baton_dot_v1_dot_inference__pb2.GetFleetResponse.SerializeToString,
+            ),
+            'Tokenize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Tokenize,
+                    request_deserializer=baton_dot_v1_dot_inference__pb2.TokenizeRequest.FromString,
+                    response_serializer=baton_dot_v1_dot_inference__pb2.TokenizeResponse.SerializeToString,
+            ),
+            'Detokenize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Detokenize,
+                    request_deserializer=baton_dot_v1_dot_inference__pb2.DetokenizeRequest.FromString,
+                    response_serializer=baton_dot_v1_dot_inference__pb2.DetokenizeResponse.SerializeToString,
+            ),
+            'ListRequests': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRequests,
+                    request_deserializer=baton_dot_v1_dot_inference__pb2.ListRequestsRequest.FromString,
+                    response_serializer=baton_dot_v1_dot_inference__pb2.ListRequestsResponse.SerializeToString,
+            ),
+            'GetTrace': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTrace,
+                    request_deserializer=baton_dot_v1_dot_inference__pb2.GetTraceRequest.FromString,
+                    response_serializer=baton_dot_v1_dot_inference__pb2.GetTraceResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -182,6 +251,114 @@ class InferenceService:
             '/baton.v1.InferenceService/GetFleet',
             baton_dot_v1_dot_inference__pb2.GetFleetRequest.SerializeToString,
             baton_dot_v1_dot_inference__pb2.GetFleetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Tokenize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/baton.v1.InferenceService/Tokenize',
+            baton_dot_v1_dot_inference__pb2.TokenizeRequest.SerializeToString,
+            baton_dot_v1_dot_inference__pb2.TokenizeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Detokenize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/baton.v1.InferenceService/Detokenize',
+            baton_dot_v1_dot_inference__pb2.DetokenizeRequest.SerializeToString,
+            baton_dot_v1_dot_inference__pb2.DetokenizeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRequests(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/baton.v1.InferenceService/ListRequests',
+            baton_dot_v1_dot_inference__pb2.ListRequestsRequest.SerializeToString,
+            baton_dot_v1_dot_inference__pb2.ListRequestsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTrace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/baton.v1.InferenceService/GetTrace',
+            baton_dot_v1_dot_inference__pb2.GetTraceRequest.SerializeToString,
+            baton_dot_v1_dot_inference__pb2.GetTraceResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -44,6 +44,16 @@ class InferenceServiceStub:
     """The model that is served, and its limits."""
     GetFleet: _grpc.UnaryUnaryMultiCallable[_inference_pb2.GetFleetRequest, _inference_pb2.GetFleetResponse]
     """The fleet: every worker and transfer service, the queue, the work done."""
+    Tokenize: _grpc.UnaryUnaryMultiCallable[_inference_pb2.TokenizeRequest, _inference_pb2.TokenizeResponse]
+    """Text or a conversation as the tokens that Generate would make of it. INVALID_ARGUMENT names
+    the field.
+    """
+    Detokenize: _grpc.UnaryUnaryMultiCallable[_inference_pb2.DetokenizeRequest, _inference_pb2.DetokenizeResponse]
+    """Token ids as text. INVALID_ARGUMENT names the field."""
+    ListRequests: _grpc.UnaryUnaryMultiCallable[_inference_pb2.ListRequestsRequest, _inference_pb2.ListRequestsResponse]
+    """Reports of the requests that ended lately at this router."""
+    GetTrace: _grpc.UnaryUnaryMultiCallable[_inference_pb2.GetTraceRequest, _inference_pb2.GetTraceResponse]
+    """The spans of one request, over all processes. NOT_FOUND: no process remembers any."""
 
 @_typing.type_check_only
 class InferenceServiceAsyncStub(InferenceServiceStub):
@@ -61,6 +71,16 @@ class InferenceServiceAsyncStub(InferenceServiceStub):
     """The model that is served, and its limits."""
     GetFleet: _aio.UnaryUnaryMultiCallable[_inference_pb2.GetFleetRequest, _inference_pb2.GetFleetResponse]  # type: ignore[assignment]
     """The fleet: every worker and transfer service, the queue, the work done."""
+    Tokenize: _aio.UnaryUnaryMultiCallable[_inference_pb2.TokenizeRequest, _inference_pb2.TokenizeResponse]  # type: ignore[assignment]
+    """Text or a conversation as the tokens that Generate would make of it. INVALID_ARGUMENT names
+    the field.
+    """
+    Detokenize: _aio.UnaryUnaryMultiCallable[_inference_pb2.DetokenizeRequest, _inference_pb2.DetokenizeResponse]  # type: ignore[assignment]
+    """Token ids as text. INVALID_ARGUMENT names the field."""
+    ListRequests: _aio.UnaryUnaryMultiCallable[_inference_pb2.ListRequestsRequest, _inference_pb2.ListRequestsResponse]  # type: ignore[assignment]
+    """Reports of the requests that ended lately at this router."""
+    GetTrace: _aio.UnaryUnaryMultiCallable[_inference_pb2.GetTraceRequest, _inference_pb2.GetTraceResponse]  # type: ignore[assignment]
+    """The spans of one request, over all processes. NOT_FOUND: no process remembers any."""
 
 class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
     """What clients call."""
@@ -93,5 +113,39 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_inference_pb2.GetFleetResponse, _abc.Awaitable[_inference_pb2.GetFleetResponse]]:
         """The fleet: every worker and transfer service, the queue, the work done."""
+
+    @_abc_1.abstractmethod
+    def Tokenize(
+        self,
+        request: _inference_pb2.TokenizeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inference_pb2.TokenizeResponse, _abc.Awaitable[_inference_pb2.TokenizeResponse]]:
+        """Text or a conversation as the tokens that Generate would make of it. INVALID_ARGUMENT names
+        the field.
+        """
+
+    @_abc_1.abstractmethod
+    def Detokenize(
+        self,
+        request: _inference_pb2.DetokenizeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inference_pb2.DetokenizeResponse, _abc.Awaitable[_inference_pb2.DetokenizeResponse]]:
+        """Token ids as text. INVALID_ARGUMENT names the field."""
+
+    @_abc_1.abstractmethod
+    def ListRequests(
+        self,
+        request: _inference_pb2.ListRequestsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inference_pb2.ListRequestsResponse, _abc.Awaitable[_inference_pb2.ListRequestsResponse]]:
+        """Reports of the requests that ended lately at this router."""
+
+    @_abc_1.abstractmethod
+    def GetTrace(
+        self,
+        request: _inference_pb2.GetTraceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inference_pb2.GetTraceResponse, _abc.Awaitable[_inference_pb2.GetTraceResponse]]:
+        """The spans of one request, over all processes. NOT_FOUND: no process remembers any."""
 
 def add_InferenceServiceServicer_to_server(servicer: InferenceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

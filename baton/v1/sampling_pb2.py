@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x62\x61ton/v1/sampling.proto\x12\x08\x62\x61ton.v1\"\xc3\x05\n\x0eSamplingParams\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x02H\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x04\x88\x01\x01\x12\x17\n\nmax_tokens\x18\x06 \x01(\rH\x05\x88\x01\x01\x12\x17\n\nmin_tokens\x18\x07 \x01(\rH\x06\x88\x01\x01\x12\x16\n\x0estop_token_ids\x18\x08 \x03(\r\x12\x12\n\nignore_eos\x18\t \x01(\x08\x12\x15\n\x08logprobs\x18\n \x01(\rH\x07\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x0b \x01(\x02H\x08\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\x0c \x01(\x02H\t\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\r \x01(\x02H\n\x88\x01\x01\x12;\n\nlogit_bias\x18\x0e \x03(\x0b\x32\'.baton.v1.SamplingParams.LogitBiasEntry\x12.\n\rbad_sequences\x18\x0f \x03(\x0b\x32\x17.baton.v1.TokenSequence\x12\x1c\n\x0fprompt_logprobs\x18\x10 \x01(\rH\x0b\x88\x01\x01\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x02:\x02\x38\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_pB\x07\n\x05_seedB\r\n\x0b_max_tokensB\r\n\x0b_min_tokensB\x0b\n\t_logprobsB\x15\n\x13_repetition_penaltyB\x13\n\x11_presence_penaltyB\x14\n\x12_frequency_penaltyB\x12\n\x10_prompt_logprobs\"\"\n\rTokenSequence\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"1\n\x0cTokenLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x02\"p\n\x0cSampledToken\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x14\n\x07logprob\x18\x02 \x01(\x02H\x00\x88\x01\x01\x12,\n\x0ctop_logprobs\x18\x03 \x03(\x0b\x32\x16.baton.v1.TokenLogprobB\n\n\x08_logprob*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x62\x61ton/v1/sampling.proto\x12\x08\x62\x61ton.v1\"\xed\x05\n\x0eSamplingParams\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x02H\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x04\x88\x01\x01\x12\x17\n\nmax_tokens\x18\x06 \x01(\rH\x05\x88\x01\x01\x12\x17\n\nmin_tokens\x18\x07 \x01(\rH\x06\x88\x01\x01\x12\x16\n\x0estop_token_ids\x18\x08 \x03(\r\x12\x12\n\nignore_eos\x18\t \x01(\x08\x12\x15\n\x08logprobs\x18\n \x01(\rH\x07\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x0b \x01(\x02H\x08\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\x0c \x01(\x02H\t\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\r \x01(\x02H\n\x88\x01\x01\x12;\n\nlogit_bias\x18\x0e \x03(\x0b\x32\'.baton.v1.SamplingParams.LogitBiasEntry\x12.\n\rbad_sequences\x18\x0f \x03(\x0b\x32\x17.baton.v1.TokenSequence\x12\x1c\n\x0fprompt_logprobs\x18\x10 \x01(\rH\x0b\x88\x01\x01\x12(\n\nconstraint\x18\x11 \x01(\x0b\x32\x14.baton.v1.Constraint\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x02:\x02\x38\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_pB\x07\n\x05_seedB\r\n\x0b_max_tokensB\r\n\x0b_min_tokensB\x0b\n\t_logprobsB\x15\n\x13_repetition_penaltyB\x13\n\x11_presence_penaltyB\x14\n\x12_frequency_penaltyB\x12\n\x10_prompt_logprobs\"\x8e\x01\n\nConstraint\x12\x15\n\x0bjson_schema\x18\x01 \x01(\tH\x00\x12\x15\n\x0bjson_object\x18\x02 \x01(\x08H\x00\x12\x0f\n\x05regex\x18\x03 \x01(\tH\x00\x12\x11\n\x07grammar\x18\x04 \x01(\tH\x00\x12&\n\x06\x63hoice\x18\x05 \x01(\x0b\x32\x14.baton.v1.TextChoiceH\x00\x42\x06\n\x04kind\"\x1b\n\nTextChoice\x12\r\n\x05texts\x18\x01 \x03(\t\"\"\n\rTokenSequence\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"?\n\x0cTokenLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x02\x12\x0c\n\x04text\x18\x03 \x01(\x0c\"~\n\x0cSampledToken\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x14\n\x07logprob\x18\x02 \x01(\x02H\x00\x88\x01\x01\x12,\n\x0ctop_logprobs\x18\x03 \x03(\x0b\x32\x16.baton.v1.TokenLogprob\x12\x0c\n\x04text\x18\x04 \x01(\x0c\x42\n\n\x08_logprob*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,16 +33,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._loaded_options = None
   _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._serialized_options = b'8\001'
-  _globals['_FINISHREASON']._serialized_start=948
-  _globals['_FINISHREASON']._serialized_end=1043
+  _globals['_FINISHREASON']._serialized_start=1192
+  _globals['_FINISHREASON']._serialized_end=1287
   _globals['_SAMPLINGPARAMS']._serialized_start=38
-  _globals['_SAMPLINGPARAMS']._serialized_end=745
-  _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._serialized_start=513
-  _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._serialized_end=561
-  _globals['_TOKENSEQUENCE']._serialized_start=747
-  _globals['_TOKENSEQUENCE']._serialized_end=781
-  _globals['_TOKENLOGPROB']._serialized_start=783
-  _globals['_TOKENLOGPROB']._serialized_end=832
-  _globals['_SAMPLEDTOKEN']._serialized_start=834
-  _globals['_SAMPLEDTOKEN']._serialized_end=946
+  _globals['_SAMPLINGPARAMS']._serialized_end=787
+  _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._serialized_start=555
+  _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._serialized_end=603
+  _globals['_CONSTRAINT']._serialized_start=790
+  _globals['_CONSTRAINT']._serialized_end=932
+  _globals['_TEXTCHOICE']._serialized_start=934
+  _globals['_TEXTCHOICE']._serialized_end=961
+  _globals['_TOKENSEQUENCE']._serialized_start=963
+  _globals['_TOKENSEQUENCE']._serialized_end=997
+  _globals['_TOKENLOGPROB']._serialized_start=999
+  _globals['_TOKENLOGPROB']._serialized_end=1062
+  _globals['_SAMPLEDTOKEN']._serialized_start=1064
+  _globals['_SAMPLEDTOKEN']._serialized_end=1190
 # @@protoc_insertion_point(module_scope)

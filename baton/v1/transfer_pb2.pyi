@@ -785,6 +785,10 @@ class GetTransferStatusResponse(_message.Message):
     PEER_BLOBS_FIELD_NUMBER: _builtins.int
     PEER_BYTES_FIELD_NUMBER: _builtins.int
     PEER_FAILURES_FIELD_NUMBER: _builtins.int
+    RESIDENT_BYTES_FIELD_NUMBER: _builtins.int
+    METRICS_ADDRESS_FIELD_NUMBER: _builtins.int
+    PEER_READING_FIELD_NUMBER: _builtins.int
+    ROOM_WAITING_FIELD_NUMBER: _builtins.int
     pid: _builtins.int
     """Process id of the service."""
     leases: _builtins.int
@@ -815,9 +819,21 @@ class GetTransferStatusResponse(_message.Message):
     """Bytes read from other hosts."""
     peer_failures: _builtins.int
     """Blobs that could not be read from another host."""
+    resident_bytes: _builtins.int
+    """Resident memory of the process, shared memory included."""
+    metrics_address: _builtins.str
+    """Address (host:port) of its metrics. Empty: it serves none."""
     @_builtins.property
     def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentStatus]:
         """Segments of attached incarnations."""
+
+    @_builtins.property
+    def peer_reading(self) -> _duration_pb2.Duration:
+        """Time that readers waited for blobs of other hosts."""
+
+    @_builtins.property
+    def room_waiting(self) -> _duration_pb2.Duration:
+        """Time that writers waited for room."""
 
     def __init__(
         self,
@@ -838,10 +854,14 @@ class GetTransferStatusResponse(_message.Message):
         peer_blobs: _builtins.int = ...,
         peer_bytes: _builtins.int = ...,
         peer_failures: _builtins.int = ...,
+        resident_bytes: _builtins.int = ...,
+        metrics_address: _builtins.str = ...,
+        peer_reading: _duration_pb2.Duration | None = ...,
+        room_waiting: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["peer_reading", b"peer_reading", "room_waiting", b"room_waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquired_blobs", b"acquired_blobs", "blobs", b"blobs", "committed_blobs", b"committed_blobs", "corrupt_blobs", b"corrupt_blobs", "duplicate_commits", b"duplicate_commits", "evicted_blobs", b"evicted_blobs", "expired_leases", b"expired_leases", "leased_blobs", b"leased_blobs", "leases", b"leases", "missed_names", b"missed_names", "peer_blobs", b"peer_blobs", "peer_bytes", b"peer_bytes", "peer_failures", b"peer_failures", "pid", b"pid", "reservations", b"reservations", "segments", b"segments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquired_blobs", b"acquired_blobs", "blobs", b"blobs", "committed_blobs", b"committed_blobs", "corrupt_blobs", b"corrupt_blobs", "duplicate_commits", b"duplicate_commits", "evicted_blobs", b"evicted_blobs", "expired_leases", b"expired_leases", "leased_blobs", b"leased_blobs", "leases", b"leases", "metrics_address", b"metrics_address", "missed_names", b"missed_names", "peer_blobs", b"peer_blobs", "peer_bytes", b"peer_bytes", "peer_failures", b"peer_failures", "peer_reading", b"peer_reading", "pid", b"pid", "reservations", b"reservations", "resident_bytes", b"resident_bytes", "room_waiting", b"room_waiting", "segments", b"segments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -44,6 +44,34 @@ WORKER_ROLE_DECODE: WorkerRole.ValueType  # 2
 """Continuations, and prompts where that is cheaper."""
 Global___WorkerRole: _TypeAlias = WorkerRole  # noqa: Y015
 
+class _StepPhase:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _StepPhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StepPhase.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    STEP_PHASE_UNSPECIFIED: _StepPhase.ValueType  # 0
+    """Not set."""
+    STEP_PHASE_PREFILL: _StepPhase.ValueType  # 1
+    """Prompts alone."""
+    STEP_PHASE_DECODE: _StepPhase.ValueType  # 2
+    """The next token of each sequence."""
+    STEP_PHASE_MIXED: _StepPhase.ValueType  # 3
+    """Both."""
+
+class StepPhase(_StepPhase, metaclass=_StepPhaseEnumTypeWrapper):
+    """What a step computes."""
+
+STEP_PHASE_UNSPECIFIED: StepPhase.ValueType  # 0
+"""Not set."""
+STEP_PHASE_PREFILL: StepPhase.ValueType  # 1
+"""Prompts alone."""
+STEP_PHASE_DECODE: StepPhase.ValueType  # 2
+"""The next token of each sequence."""
+STEP_PHASE_MIXED: StepPhase.ValueType  # 3
+"""Both."""
+Global___StepPhase: _TypeAlias = StepPhase  # noqa: Y015
+
 @_typing.final
 class ModelLimits(_message.Message):
     """What a model allows."""
@@ -420,6 +448,16 @@ class GetWorkerStatusResponse(_message.Message):
     PREEMPTED_SEQUENCES_FIELD_NUMBER: _builtins.int
     DRAINED_SEQUENCES_FIELD_NUMBER: _builtins.int
     LOCAL_PROMPTS_FIELD_NUMBER: _builtins.int
+    PHASES_FIELD_NUMBER: _builtins.int
+    PEAKS_FIELD_NUMBER: _builtins.int
+    PUBLISHED_BYTES_FIELD_NUMBER: _builtins.int
+    FETCHED_BYTES_FIELD_NUMBER: _builtins.int
+    FETCHING_FIELD_NUMBER: _builtins.int
+    TRANSFER_GIVEN_UP_FIELD_NUMBER: _builtins.int
+    CANARIES_FIELD_NUMBER: _builtins.int
+    CANARY_DRIFT_FIELD_NUMBER: _builtins.int
+    METRICS_ADDRESS_FIELD_NUMBER: _builtins.int
+    MAX_SEQUENCES_FIELD_NUMBER: _builtins.int
     running_sequences: _builtins.int
     """Sequences in the running batch."""
     waiting_sequences: _builtins.int
@@ -458,6 +496,20 @@ class GetWorkerStatusResponse(_message.Message):
     """Sequences that ended with a handoff because the worker drains."""
     local_prompts: _builtins.int
     """Prompts computed beside the running batch, for requests that were not handed over."""
+    published_bytes: _builtins.int
+    """Bytes published to the transfer service."""
+    fetched_bytes: _builtins.int
+    """Bytes fetched from it."""
+    transfer_given_up: _builtins.int
+    """Times that the transfer service was given up for a while since it did not answer."""
+    canaries: _builtins.int
+    """Handoffs that were computed again to compare."""
+    canary_drift: _builtins.float
+    """Largest difference of a log probability that they found."""
+    metrics_address: _builtins.str
+    """Address (host:port) of its metrics. Empty: it serves none."""
+    max_sequences: _builtins.int
+    """Most sequences in one step."""
     @_builtins.property
     def record(self) -> Global___WorkerRecord:
         """As told to the fleet."""
@@ -471,6 +523,18 @@ class GetWorkerStatusResponse(_message.Message):
         """Steps by the number of sequences in them: element i counts steps of i sequences, the last
         one those of as many or more.
         """
+
+    @_builtins.property
+    def phases(self) -> _containers.RepeatedCompositeFieldContainer[Global___PhaseWork]:
+        """What steps have computed, by phase; each phase once, if there was a step."""
+
+    @_builtins.property
+    def peaks(self) -> Global___DevicePeaks:
+        """What the device can do, as measured at the start. Absent: it was not measured."""
+
+    @_builtins.property
+    def fetching(self) -> _duration_pb2.Duration:
+        """Time that sequences waited for fetched KV."""
 
     def __init__(
         self,
@@ -497,11 +561,99 @@ class GetWorkerStatusResponse(_message.Message):
         preempted_sequences: _builtins.int = ...,
         drained_sequences: _builtins.int = ...,
         local_prompts: _builtins.int = ...,
+        phases: _abc.Iterable[Global___PhaseWork] | None = ...,
+        peaks: Global___DevicePeaks | None = ...,
+        published_bytes: _builtins.int = ...,
+        fetched_bytes: _builtins.int = ...,
+        fetching: _duration_pb2.Duration | None = ...,
+        transfer_given_up: _builtins.int = ...,
+        canaries: _builtins.int = ...,
+        canary_drift: _builtins.float = ...,
+        metrics_address: _builtins.str = ...,
+        max_sequences: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fetching", b"fetching", "peaks", b"peaks", "record", b"record"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_tokens", b"block_tokens", "cached_tokens", b"cached_tokens", "cancelled_requests", b"cancelled_requests", "drained_sequences", b"drained_sequences", "dtype", b"dtype", "fetched_blobs", b"fetched_blobs", "finished_requests", b"finished_requests", "kv_groups", b"kv_groups", "local_prompts", b"local_prompts", "preempted_sequences", b"preempted_sequences", "prefilled_tokens", b"prefilled_tokens", "published_blobs", b"published_blobs", "recomputed_handoffs", b"recomputed_handoffs", "record", b"record", "refused_requests", b"refused_requests", "resident_bytes", b"resident_bytes", "running_sequences", b"running_sequences", "sampled_tokens", b"sampled_tokens", "steps", b"steps", "steps_by_batch_size", b"steps_by_batch_size", "threads", b"threads", "waiting_sequences", b"waiting_sequences"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_tokens", b"block_tokens", "cached_tokens", b"cached_tokens", "canaries", b"canaries", "canary_drift", b"canary_drift", "cancelled_requests", b"cancelled_requests", "drained_sequences", b"drained_sequences", "dtype", b"dtype", "fetched_blobs", b"fetched_blobs", "fetched_bytes", b"fetched_bytes", "fetching", b"fetching", "finished_requests", b"finished_requests", "kv_groups", b"kv_groups", "local_prompts", b"local_prompts", "max_sequences", b"max_sequences", "metrics_address", b"metrics_address", "peaks", b"peaks", "phases", b"phases", "preempted_sequences", b"preempted_sequences", "prefilled_tokens", b"prefilled_tokens", "published_blobs", b"published_blobs", "published_bytes", b"published_bytes", "recomputed_handoffs", b"recomputed_handoffs", "record", b"record", "refused_requests", b"refused_requests", "resident_bytes", b"resident_bytes", "running_sequences", b"running_sequences", "sampled_tokens", b"sampled_tokens", "steps", b"steps", "steps_by_batch_size", b"steps_by_batch_size", "threads", b"threads", "transfer_given_up", b"transfer_given_up", "waiting_sequences", b"waiting_sequences"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetWorkerStatusResponse: _TypeAlias = GetWorkerStatusResponse  # noqa: Y015
+
+@_typing.final
+class PhaseWork(_message.Message):
+    """The steps of one phase since the start."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PHASE_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    BUSY_FIELD_NUMBER: _builtins.int
+    FLOPS_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    SEQUENCES_FIELD_NUMBER: _builtins.int
+    CONTEXT_TOKENS_FIELD_NUMBER: _builtins.int
+    phase: Global___StepPhase.ValueType
+    """The phase."""
+    steps: _builtins.int
+    """Steps."""
+    flops: _builtins.float
+    """Floating-point operations, as the model's shapes make them."""
+    bytes: _builtins.float
+    """Bytes of weights and KV that had to be read or written at least."""
+    prompt_tokens: _builtins.int
+    """Prompt tokens."""
+    sequences: _builtins.int
+    """Sequences that decoded, over all steps."""
+    context_tokens: _builtins.int
+    """Tokens in those sequences' contexts, over all steps."""
+    @_builtins.property
+    def busy(self) -> _duration_pb2.Duration:
+        """Time that they took."""
+
+    def __init__(
+        self,
+        *,
+        phase: Global___StepPhase.ValueType = ...,
+        steps: _builtins.int = ...,
+        busy: _duration_pb2.Duration | None = ...,
+        flops: _builtins.float = ...,
+        bytes: _builtins.float = ...,
+        prompt_tokens: _builtins.int = ...,
+        sequences: _builtins.int = ...,
+        context_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "bytes", b"bytes", "context_tokens", b"context_tokens", "flops", b"flops", "phase", b"phase", "prompt_tokens", b"prompt_tokens", "sequences", b"sequences", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PhaseWork: _TypeAlias = PhaseWork  # noqa: Y015
+
+@_typing.final
+class DevicePeaks(_message.Message):
+    """Measured speeds of a device."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FLOPS_PER_SECOND_FIELD_NUMBER: _builtins.int
+    BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    flops_per_second: _builtins.float
+    """Floating-point operations a second of a large matrix product in the model's number format."""
+    bytes_per_second: _builtins.float
+    """Bytes a second of a large copy, read and written bytes counted."""
+    def __init__(
+        self,
+        *,
+        flops_per_second: _builtins.float = ...,
+        bytes_per_second: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_per_second", b"bytes_per_second", "flops_per_second", b"flops_per_second"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DevicePeaks: _TypeAlias = DevicePeaks  # noqa: Y015

@@ -24,6 +24,7 @@ from services.router.leases import GrpcLeaseTransport, LeaseKeeper
 from services.router.legs import Legs
 from services.router.recording import Recorder
 from services.router.register import Register
+from services.router.report import Reporter
 from services.router.request import ClassTargets
 from services.router.retry import Retries, RetryLimits
 from services.router.service import SERVICE_NAME, InferenceService
@@ -71,8 +72,9 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
         intake = Intake(text, fleet, settings.model_name, settings.default_max_tokens, targets)
         legs = Legs(channels, settings.prefill_timeout_s, settings.decode_stall_s, fleet.lost)
         retries = Retries(_retry_limits(settings))
+        reporter = Reporter([recorder.record])
         generator = Generator(
-            intake, register, dispatcher, fleet, legs, leases, retries, background, index, recorder
+            intake, register, dispatcher, fleet, legs, leases, retries, background, index, reporter
         )
         status = FleetStatus(
             router_id, channels, fleet, dispatcher, register, leases, lambda: len(index)

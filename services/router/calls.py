@@ -36,6 +36,34 @@ class FirstToken:
 
 
 @dataclass(frozen=True, slots=True)
+class PrefillParts:
+    """Parts of a prefill leg in seconds, as its worker measured them."""
+
+    waiting_s: float = 0.0
+    computing_s: float = 0.0
+    publishing_s: float = 0.0
+    computed_tokens: int = 0
+    published_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FetchParts:
+    """KV that decode workers fetched."""
+
+    seconds: float = 0.0
+    bytes: int = 0
+    missing_tokens: int = 0
+    """Tokens that were handed over and had to be computed again."""
+
+    def __add__(self, other: "FetchParts") -> "FetchParts":
+        return FetchParts(
+            self.seconds + other.seconds,
+            self.bytes + other.bytes,
+            self.missing_tokens + other.missing_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Prefilled:
     """A computed prompt."""
 
@@ -46,6 +74,7 @@ class Prefilled:
     cached_tokens: int
     prompt_logprobs: tuple[SampledToken, ...]
     """Of the prompt's tokens from the second one on; empty unless asked for."""
+    parts: PrefillParts = PrefillParts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +99,9 @@ class Started:
     """The sequence has its KV: it needs the handoff's lease no more."""
 
     cached_tokens: int
+    missing_tokens: int = 1
+    """To be computed before the next one can be sampled; 1 after a whole handoff."""
+    fetch: FetchParts = FetchParts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +183,13 @@ def prefilled(
         handoff=(Handoff(answer.handoff, worker.layout_fingerprint, lease) if going_on else None),
         cached_tokens=answer.stats.cached_tokens,
         prompt_logprobs=tuple(map(messages.sampled_token, answer.prompt_logprobs)),
+        parts=PrefillParts(
+            waiting_s=messages.seconds(answer.stats.waiting),
+            computing_s=messages.seconds(answer.stats.computing),
+            publishing_s=messages.seconds(answer.stats.publishing),
+            computed_tokens=answer.stats.computed_tokens,
+            published_bytes=answer.stats.published_bytes,
+        ),
     )
 
 
@@ -192,7 +231,7 @@ def decode_event(response: decode_pb2.DecodeResponse, worker: Worker) -> DecodeE
     """What `worker` told. Raises InternalError where that makes no sense."""
     match response.WhichOneof("event"):
         case "started":
-            return Started(response.started.cached_tokens)
+            return _started(response.started)
         case "prompt":
             return Prompted(tuple(map(messages.sampled_token, response.prompt.prompt_logprobs)))
         case "tokens":
@@ -204,6 +243,11 @@ def decode_event(response: decode_pb2.DecodeResponse, worker: Worker) -> DecodeE
         case "handed_off":
             return _handed_off(response.handed_off, worker)
     raise errors.InternalError(f"worker {worker.worker_id} streamed an unknown event")
+
+
+def _started(told: decode_pb2.DecodeStarted) -> Started:
+    fetch = FetchParts(messages.seconds(told.fetching), told.fetched_bytes)
+    return Started(told.cached_tokens, told.missing_tokens, fetch)
 
 
 def _handed_off(told: decode_pb2.DecodeHandedOff, worker: Worker) -> HandedOff:

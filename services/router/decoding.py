@@ -130,5 +130,4 @@ class Decoding:
             else:
                 self._counters.recomputed += 1
         choice.recovers = False
-        if life.cached_tokens is None:
-            life.cached_tokens = started.cached_tokens
+        life.started(choice, started)

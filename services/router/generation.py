@@ -36,8 +36,8 @@ from services.router.leases import LeaseKeeper
 from services.router.legs import Legs
 from services.router.life import Life
 from services.router.merge import merged
-from services.router.recording import Recorder
 from services.router.register import Register
+from services.router.report import Reporter, Sink
 from services.router.retry import Retries
 from services.router.stopwatch import Stopwatch
 from services.router.validation import RequestFields
@@ -57,7 +57,7 @@ class Generator:
         retries: Retries,
         background: Background,
         hints: CachedPrefixes,
-        recorder: Recorder,
+        reporter: Reporter,
     ) -> None:
         counters = register.counters
         self._intake = intake
@@ -66,14 +66,15 @@ class Generator:
         self._legs = legs
         self._limits = retries.limits
         self._hints = hints
-        self._recorder = recorder
+        self._reporter = reporter
         self._holdings = Holdings(dispatcher, fleet, leases, retries, counters, background)
         self._decoding = Decoding(dispatcher, fleet, legs, self._holdings, counters, retries.limits)
 
     async def generate(
-        self, fields: RequestFields, deadline: Deadline
+        self, fields: RequestFields, deadline: Deadline, told: Sink | None = None
     ) -> AsyncGenerator[Event, None]:
-        """Streams one request's output; closing or cancelling it ends the request.
+        """Streams one request's output; closing or cancelling it ends the request. What became
+        of it is reported to `told`, before the last event or the error.
 
         Raises InvalidRequest or NotFound where it can never work, Exhausted where there is no
         room or its targets can't be held, Unavailable where no worker (any more) can do it,
@@ -84,7 +85,7 @@ class Generator:
             async with deadline.bounding("while the prompt was tokenized"):
                 accepted = await self._intake.accept(fields)
             life = Life.of(accepted, deadline, watch)
-            with self._recorder.recording(life):
+            with self._reporter.reporting(life, told):
                 try:
                     async with aclosing(self._output(life)) as events:
                         async for event in events:

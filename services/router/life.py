@@ -11,7 +11,15 @@ from dataclasses import dataclass, field, replace
 from baton import errors, naming
 from baton.naming import Incarnation, RequestId, WorkerId
 from baton.policy.fleet import Worker
-from services.router.calls import DecodeCall, HandedOff, Handoff, Prefilled
+from services.router.calls import (
+    DecodeCall,
+    FetchParts,
+    HandedOff,
+    Handoff,
+    Prefilled,
+    PrefillParts,
+    Started,
+)
 from services.router.choice import Choice
 from services.router.deadline import Deadline
 from services.router.dispatch import Placement
@@ -53,6 +61,10 @@ class Life:
     """The prompt's tokens from the second one on; None as long as nobody told."""
     prompt_shown: bool = False
     cached_tokens: int | None = None
+    trace_id: bytes = b""
+    """Of its trace; empty: it has none."""
+    prefill_parts: PrefillParts | None = None
+    fetch: FetchParts = field(default_factory=FetchParts)
 
     placement: Placement | None = None
     """Where it was placed last; None before its turn."""
@@ -147,9 +159,18 @@ class Life:
         self.handoff = answer.handoff
         self.cached_tokens = answer.cached_tokens
         self.prompt_logprobs = answer.prompt_logprobs
+        self.prefill_parts = answer.parts
         for choice, first in zip(self.choices, answer.first_tokens, strict=True):
             self.take(choice, (first.token,))
             choice.finish_reason = first.finish_reason
+
+    def started(self, choice: Choice, told: Started) -> None:
+        """A decode worker has the KV of a choice, as far as there is any."""
+        handed_off = choice.handoff is not None or self.handoff is not None
+        again = told.missing_tokens - 1 if handed_off else 0
+        self.fetch += replace(told.fetch, missing_tokens=max(0, again))
+        if self.cached_tokens is None:
+            self.cached_tokens = told.cached_tokens
 
     def placed(self, placement: Placement) -> None:
         """Notes where it goes."""
@@ -204,18 +225,21 @@ class Life:
 
     def completed(self) -> Completed:
         """The report at the end."""
-        prompt_tokens = len(self.generation.prompt_ids)
-        choices = tuple(choice.completed() for choice in self.choices)
         return Completed(
-            choices=choices,
-            usage=TokenUsage(
-                prompt_tokens=prompt_tokens,
-                completion_tokens=sum(choice.completion_tokens for choice in choices),
-                cached_tokens=min(self.cached_tokens or 0, prompt_tokens),
-            ),
+            choices=tuple(choice.completed() for choice in self.choices),
+            usage=self.usage(),
             timings=self.timings(),
             request_id=self.request_id,
             seed=self.generation.sampling.seed,
+        )
+
+    def usage(self) -> TokenUsage:
+        """Tokens up to now."""
+        prompt_tokens = len(self.generation.prompt_ids)
+        return TokenUsage(
+            prompt_tokens=prompt_tokens,
+            completion_tokens=sum(len(choice.emitted) for choice in self.choices),
+            cached_tokens=min(self.cached_tokens or 0, prompt_tokens),
         )
 
     def timings(self) -> Timings:

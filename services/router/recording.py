@@ -13,13 +13,11 @@ import hashlib
 import json
 import logging
 import struct
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from services.router.life import Life
+from services.router.report import Outcome, Report
 
 log = logging.getLogger(__name__)
 
@@ -52,19 +50,10 @@ class Recorder:
             with contextlib.suppress(OSError):
                 await self._flush()
 
-    @contextmanager
-    def recording(self, life: Life) -> Iterator[None]:
-        """A request runs inside the block; what became of it is written down when that ends."""
-        outcome = "completed"
-        try:
-            yield
-        except BaseException as error:
-            outcome = type(error).__name__
-            raise
-        finally:
-            if self._path is not None:
-                arrival_s = time.time() - life.watch.waited
-                self.add({"timestamp": round(1000 * arrival_s), **_entry(life, outcome)})
+    def record(self, report: Report) -> None:
+        """Writes down what became of a request."""
+        if self._path is not None:
+            self.add({"timestamp": round(1000 * report.arrival_s), **_entry(report)})
 
     def add(self, entry: dict[str, Any]) -> None:
         """Keeps an entry to be written."""
@@ -90,19 +79,19 @@ class Recorder:
             await asyncio.to_thread(_append, self._path, lines)
 
 
-def _entry(life: Life, outcome: str) -> dict[str, Any]:
-    generation, placement, urgency = life.generation, life.placement, life.generation.urgency
-    done = outcome == "completed"
-    timings = life.timings()
+def _entry(report: Report) -> dict[str, Any]:
+    generation, placement, urgency = report.generation, report.placement, report.generation.urgency
+    done, timings = report.outcome is Outcome.COMPLETED, report.timings
     asked: dict[str, Any] = {
         "input_length": len(generation.prompt_ids),
-        "output_length": len(life.leader.emitted) if done else generation.max_tokens,
+        "output_length": report.output_tokens if done else generation.max_tokens,
         "hash_ids": hash_ids(generation.prompt_ids),
         "class": "batch" if urgency.batch else "interactive",
         "tenant": urgency.tenant,
         "priority": urgency.priority,
         "choices": generation.choices,
-        "outcome": outcome,
+        "outcome": report.outcome.value,
+        "reason": report.reason,
     }
     if placement is None:
         given = {"ttft_target": urgency.ttft_target_s, "itl_target": urgency.itl_target_s}
@@ -112,12 +101,12 @@ def _entry(life: Life, outcome: str) -> dict[str, Any]:
         "itl_target": placement.itl_target_s,
         "queue": timings.queue,
         "ttft": timings.time_to_first_token,
-        "itl": life.watch.itl_s,
+        "itl": report.itl_s,
         "predicted_ttft": timings.predicted_ttft,
         "predicted_itl": timings.predicted_itl,
         "prefill_worker": timings.prefill_worker,
         "decode_worker": timings.decode_worker,
-        "cached_tokens": life.cached_tokens,
+        "cached_tokens": report.usage.cached_tokens,
         "local": placement.local,
         "degraded": placement.degraded,
         "prefill_attempts": timings.prefill_attempts,

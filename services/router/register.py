@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from baton import errors
+from services.router.report import Outcome
 
 _RETRY_AFTER_S = 1.0
-_TARGET_REASONS = ("TARGET_OUT_OF_REACH", "TARGET_MISSED")
 
 
 @dataclass(slots=True)
@@ -73,19 +73,10 @@ class Register:
                 yield
             finally:
                 self._leave()
-        except (asyncio.CancelledError, GeneratorExit):
-            self.counters.cancelled += 1
+        except BaseException as error:
+            self._count(Outcome.of(error))
             raise
-        except errors.Exhausted as error:
-            if error.reason in _TARGET_REASONS:
-                self.counters.refused += 1
-            else:
-                self.counters.failed += 1
-            raise
-        except BaseException:
-            self.counters.failed += 1
-            raise
-        self.counters.completed += 1
+        self._count(Outcome.COMPLETED)
 
     async def close(self, grace_s: float) -> bool:
         """Lets nobody in any more, and waits for those inside. False when the grace was too short.
@@ -99,6 +90,9 @@ class Register:
         except TimeoutError:
             return False
         return True
+
+    def _count(self, outcome: Outcome) -> None:
+        setattr(self.counters, outcome.value, getattr(self.counters, outcome.value) + 1)
 
     def _check_admission(self) -> None:
         if not self._open:

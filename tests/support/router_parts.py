@@ -28,8 +28,8 @@ from services.router.events import Admitted, Completed, Delta, FinishReason, Sam
 from services.router.generation import Generator
 from services.router.intake import Intake
 from services.router.leases import Lease, LeaseKeeper
-from services.router.recording import Recorder
 from services.router.register import Register
+from services.router.report import Reporter
 from services.router.request import ClassTargets, ResumeFrom
 from services.router.retry import Retries, RetryLimits
 from services.router.text import SamplingDefaults
@@ -382,7 +382,7 @@ class RouterParts:
         most=8,
         limits=None,
         hints=None,
-        recorder=None,
+        sinks=(),
         **fleet,
     ):
         self.windows = Windows(stop_at)
@@ -407,7 +407,7 @@ class RouterParts:
             self.retries,
             self.background,
             hints or NoHints(),
-            recorder or Recorder(None),
+            Reporter(sinks),
         )
 
     async def _pause(self, seconds):

@@ -5,6 +5,7 @@ import itertools
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from baton import errors
 from baton.naming import LeaseId, RequestId, tenant_salt
@@ -27,6 +28,7 @@ from services.router.calls import (
     HandedOff,
     Handoff,
     Prefilled,
+    PrefillParts,
     Prompted,
     Started,
     Tokens,
@@ -204,7 +206,9 @@ async def test_prefill_says_everything_and_hears_everything(prefill, workers):
         prefill_pb2.PrefillResponse(
             first_tokens=[first_token(0, first, STOP), first_token(1, token(8))],
             handoff=handoff,
-            stats=prefill_pb2.PrefillStats(cached_tokens=2, computed_tokens=1),
+            stats=prefill_pb2.PrefillStats(
+                cached_tokens=2, computed_tokens=1, computing=Duration(nanos=250_000_000)
+            ),
             prompt_logprobs=[sampling_pb2.SampledToken(token_id=2, logprob=-1.5)],
         )
     ]
@@ -216,6 +220,7 @@ async def test_prefill_says_everything_and_hears_everything(prefill, workers):
         handoff=Handoff(handoff, "layout-a", LEASE),
         cached_tokens=2,
         prompt_logprobs=(SampledToken(2, -1.5),),
+        parts=PrefillParts(computing_s=0.25, computed_tokens=1),
     )
     assert workers.requests == [
         prefill_pb2.PrefillRequest(

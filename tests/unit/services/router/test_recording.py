@@ -66,7 +66,7 @@ async def test_one_that_was_refused_has_the_targets_that_it_asked_for(tmp_path):
     path = tmp_path / "decisions.jsonl"
     recorder = Recorder(path)
     await recorder.start()
-    parts = RouterParts(recorder=recorder)
+    parts = RouterParts(sinks=[recorder.record])
     parts.dispatcher.refusal = errors.Exhausted("too late", reason="TARGET_MISSED")
     for urgency in ({"ttft_target_s": 0.5, "itl_target_s": 0.25, "priority": 3}, {}):
         with pytest.raises(errors.Exhausted):
@@ -83,7 +83,7 @@ async def test_what_a_later_router_adds_comes_later_in_the_trace(tmp_path):
         recorder = Recorder(path)
         await recorder.start()
         await asyncio.sleep(0.02)
-        await RouterParts(recorder=recorder).run()
+        await RouterParts(sinks=[recorder.record]).run()
         await recorder.close()
     first, second = load(path)
     assert second.at_s - first.at_s >= 0.019
@@ -93,7 +93,7 @@ async def test_each_request_leaves_a_line_however_it_ends(tmp_path):
     path = tmp_path / "decisions.jsonl"
     recorder = Recorder(path)
     await recorder.start()
-    parts = RouterParts(recorder=recorder)
+    parts = RouterParts(sinks=[recorder.record])
     await parts.run(request(urgency={"batch": True, "tenant": "acme", "ttft_target_s": 3.0}))
     async with aclosing(parts.events(request(max_tokens=9))) as events:
         await anext(events)
@@ -104,9 +104,10 @@ async def test_each_request_leaves_a_line_however_it_ends(tmp_path):
     completed, left, failed = map(json.loads, path.read_text().splitlines())
     assert [one["outcome"] for one in (completed, left, failed)] == [
         "completed",
-        "GeneratorExit",
-        "InternalError",
+        "cancelled",
+        "failed",
     ]
+    assert [one["reason"] for one in (completed, left, failed)] == ["", "", "INTERNAL"]
     assert (completed["input_length"], completed["output_length"]) == (6, 6)
     assert len(completed["hash_ids"]) == 1
     assert completed["timestamp"] <= left["timestamp"] <= failed["timestamp"]

@@ -1,0 +1,136 @@
+"""What became of one request: made once, when it ends, for everyone who wants to know.
+
+Values; knows no protobuf, no metrics and no files.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+
+from baton import errors
+from services.router.calls import FetchParts, PrefillParts
+from services.router.dispatch import Placement
+from services.router.events import Timings, TokenUsage
+from services.router.life import Life
+from services.router.validation import Generation
+
+_TARGET_REASONS = ("TARGET_OUT_OF_REACH", "TARGET_MISSED")
+
+
+class Outcome(Enum):
+    """How a request ended."""
+
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    """Its client went away."""
+    REFUSED = "refused"
+    """Its targets could not be held."""
+    FAILED = "failed"
+
+    @classmethod
+    def of(cls, error: BaseException | None) -> "Outcome":
+        """The outcome of a request that ended with `error`."""
+        match error:
+            case None:
+                return cls.COMPLETED
+            case asyncio.CancelledError() | GeneratorExit():
+                return cls.CANCELLED
+            case errors.Exhausted() if error.reason in _TARGET_REASONS:
+                return cls.REFUSED
+        return cls.FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One request at its end."""
+
+    generation: Generation
+    request_id: str
+    """The client's."""
+    trace_id: bytes
+    """Empty: it has none."""
+    arrival_s: float
+    """Seconds since 1970."""
+    outcome: Outcome
+    error: BaseException | None
+    placement: Placement | None
+    """None where it never had a place."""
+    usage: TokenUsage
+    """Tokens up to the end, however that came."""
+    timings: Timings
+    itl_s: float | None
+    """Mean inter-token latency over its choices; None: none had two tokens."""
+    output_tokens: int
+    """Of the leader alone."""
+    prefill: PrefillParts | None
+    fetch: FetchParts
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, for programs; empty where it did not."""
+        if self.outcome in (Outcome.COMPLETED, Outcome.CANCELLED):
+            return ""
+        return getattr(self.error, "reason", type(self.error).__name__)
+
+    @property
+    def ttft_held(self) -> bool | None:
+        """Whether the first token came in time; None where it had no target or no token."""
+        if self.placement is None or not self.usage.completion_tokens:
+            return None
+        return self.timings.time_to_first_token <= self.placement.ttft_target_s
+
+    @property
+    def itl_held(self) -> bool | None:
+        """Whether the mean inter-token latency held; None where it had no target or no token."""
+        placement = self.placement
+        if placement is None or placement.itl_target_s is None or self.itl_s is None:
+            return None
+        return self.itl_s <= placement.itl_target_s
+
+
+Sink = Callable[[Report], None]
+"""Takes each report; must neither block nor raise."""
+
+
+class Reporter:
+    """Makes the reports. Holds no state of its own."""
+
+    def __init__(self, sinks: Sequence[Sink] = ()) -> None:
+        self._sinks = sinks
+
+    @contextmanager
+    def reporting(self, life: Life, told: Sink | None = None) -> Iterator[None]:
+        """A request runs inside the block; what became of it is told when that ends, to `told`
+        too."""
+        try:
+            yield
+        except BaseException as error:
+            self._tell(life, error, told)
+            raise
+        self._tell(life, None, told)
+
+    def _tell(self, life: Life, error: BaseException | None, told: Sink | None) -> None:
+        report = _report(life, error)
+        for sink in (*self._sinks, *([told] if told else [])):
+            sink(report)
+
+
+def _report(life: Life, error: BaseException | None) -> Report:
+    return Report(
+        generation=life.generation,
+        request_id=life.request_id,
+        trace_id=life.trace_id,
+        arrival_s=time.time() - life.watch.waited,
+        outcome=Outcome.of(error),
+        error=error,
+        placement=life.placement,
+        usage=life.usage(),
+        timings=life.timings(),
+        itl_s=life.watch.itl_s,
+        output_tokens=len(life.leader.emitted),
+        prefill=life.prefill_parts,
+        fetch=life.fetch,
+    )

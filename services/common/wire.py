@@ -74,6 +74,8 @@ def _add_lenient(
 
 def _strings_to_bytes(kind: descriptor_pb2.DescriptorProto) -> None:
     types = descriptor_pb2.FieldDescriptorProto
+    if kind.options.map_entry:
+        return  # bytes can't be keys; no message that a process receives has a map of strings
     for field in kind.field:
         if field.type == types.TYPE_STRING:
             field.type = types.TYPE_BYTES
@@ -84,6 +86,8 @@ def _strings_to_bytes(kind: descriptor_pb2.DescriptorProto) -> None:
 def _invalid_utf8(lenient: message.Message, original: Descriptor) -> str | None:
     for field, value in lenient.ListFields():
         twin = original.fields_by_name[field.name]
+        if twin.message_type is not None and twin.message_type.GetOptions().map_entry:
+            continue
         repeated = isinstance(value, list) or hasattr(value, "append") or hasattr(value, "add")
         for index, item in enumerate(value if repeated else [value]):
             path = f"{field.name}[{index}]" if repeated else field.name

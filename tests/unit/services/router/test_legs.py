@@ -88,7 +88,9 @@ BOTH_ENDED = prefill_pb2.PrefillResponse(
 
 
 def started(cached=3):
-    return decode_pb2.DecodeResponse(started=decode_pb2.DecodeStarted(cached_tokens=cached))
+    return decode_pb2.DecodeResponse(
+        started=decode_pb2.DecodeStarted(cached_tokens=cached, missing_tokens=1)
+    )
 
 
 def tokens(*ids):

@@ -16,6 +16,7 @@ import torch
 
 from baton.naming import BlobName
 from engine.config import EngineConfig
+from engine.constrained import Constrained
 from engine.counters import Counters
 from engine.departures import Departures
 from engine.errors import DuplicateRequest, NoRoom, UnknownRequest, ensure
@@ -28,6 +29,7 @@ from engine.kv.sizing import plan_pools
 from engine.loader import LoadedModel, load_model
 from engine.logit_changes import changes_of
 from engine.preemption import make_room
+from engine.roofline import Roofline
 from engine.runner import ChunkResult, Runner
 from engine.scheduler import Chunk, Scheduler
 from engine.sequence import LiveSequence
@@ -46,7 +48,8 @@ from engine.validation import check_request
 
 
 class Engine:
-    """One model with its KV. `layout`, `limits`, `capacity` and `config` never change."""
+    """One model with its KV. `layout`, `limits`, `capacity`, `roofline` and `config` never
+    change."""
 
     def __init__(self, model: LoadedModel, config: EngineConfig) -> None:
         self.config = config
@@ -58,6 +61,8 @@ class Engine:
             groups=model.module.kv_groups(),
             kernel_family=model.module.kernels.family,
         )
+        self.roofline = Roofline(model.config, self.layout)
+        """Tells how much work a step is."""
         plan = plan_pools(self.layout, config, model.config.max_position)
         self.capacity = plan.capacity
         self.limits = Limits(
@@ -125,8 +130,12 @@ class Engine:
             raise NoRoom(f"all {self.capacity.sequences} places for sequences are taken")
         kv = self._cache.open(request)
         boundary, local = self._cache.reserve(kv, available)
-        changes = changes_of(request, self.config.device)
-        sequence = LiveSequence(request, kv, self._end_ids(request), changes)
+        end_ids, device = self._end_ids(request), self.config.device
+        constrained = None
+        if request.mask is not None:
+            constrained = Constrained(request.mask, end_ids, self.limits.vocab_size, device)
+        changes = changes_of(request, device)
+        sequence = LiveSequence(request, kv, end_ids, changes, constrained)
         self._sequences[request.request_id] = sequence
         self._waiting[request.request_id] = sequence
         return Admission(request.request_id, boundary, local, kv.missing)
@@ -268,8 +277,10 @@ class Engine:
         first_tokens: tuple[FirstToken, ...] = ()
         reason = None
         if result.sampled:
-            first_tokens = sequence.first_tokens(result.sampled)
-            reason = sequence.append(result.sampled)
+            appended = sequence.append(result.sampled)
+            first_tokens, reason = appended.first_tokens, appended.reason
+        elif chunk.samples:
+            reason = sequence.end_without_token
         exports: list[BlockRef] = []
         if request.export:
             exports += self._cache.export_full(kv, self.config.checkpoint_blocks)
@@ -288,6 +299,7 @@ class Engine:
             first_tokens=first_tokens,
             prompt_logprobs=tuple(result.prompt_logprobs),
             kv_tokens=sequence.computed,
+            failure=sequence.failure,
         )
 
     # -- status -------------------------------------------------------------------------

@@ -6,6 +6,7 @@
     ├── DuplicateRequest    a request of this id is in the engine
     ├── UnknownRequest      no request of this id waits to be started
     ├── NoRoom              the request would fit, but not now
+    ├── MaskError           a sequence's mask can't go on; no other sequence is touched
     ├── LoopStopped         the engine's thread is not running
     └── IntegrityError      a bug: a structure contradicts itself
 
@@ -40,6 +41,10 @@ class UnknownRequest(EngineError):
 
 class NoRoom(EngineError):
     """No room now: sequences or blocks are taken."""
+
+
+class MaskError(EngineError):
+    """The constraint of a sequence can't be followed any further."""
 
 
 class LoopStopped(EngineError):

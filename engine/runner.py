@@ -38,7 +38,8 @@ class ChunkResult:
     """What a chunk brought."""
 
     sampled: list[SampledToken]
-    """A token for each choice; none where the chunk is not its sequence's last."""
+    """A token for each choice; none where the chunk is not its sequence's last, or none may be
+    drawn."""
     prompt_logprobs: list[SampledToken]
     """Of the prompt tokens after the chunk's `reported` positions."""
 
@@ -57,14 +58,25 @@ class Runner:
         with torch.inference_mode():
             batch = self._batch(chunks)
             hidden = self._model.hidden(batch, self._pools)
-            rows = [chunk.sequence.next_sample() for chunk in chunks if chunk.samples]
-            sampled = iter(
-                sample(self._model.logits(hidden[batch.logits_rows]), rows) if rows else ()
-            )
+            sampled = iter(self._sampled(chunks, hidden, batch.logits_rows))
             return [
                 ChunkResult(next(sampled) if chunk.samples else [], self._report(chunk, hidden, at))
                 for chunk, at in zip(chunks, batch.query_starts[:-1], strict=True)
             ]
+
+    def _sampled(
+        self, chunks: Sequence[Chunk], hidden: Tensor, logits_rows: Tensor
+    ) -> list[list[SampledToken]]:
+        """What was drawn for each chunk that samples: nothing where no token may be."""
+        wanted = [chunk.sequence.next_sample() for chunk in chunks if chunk.samples]
+        rows = [row for row in wanted if row is not None]
+        if not rows:
+            return [[] for _ in wanted]
+        if len(rows) < len(wanted):
+            kept = [place for place, row in enumerate(wanted) if row is not None]
+            logits_rows = logits_rows[self._tensor(np.array(kept))]
+        drawn = iter(sample(self._model.logits(hidden[logits_rows]), rows))
+        return [[] if row is None else next(drawn) for row in wanted]
 
     def _report(self, chunk: Chunk, hidden: Tensor, at: int) -> list[SampledToken]:
         """The chunk's prompt log probabilities; its rows of `hidden` begin at row `at`."""

@@ -13,7 +13,8 @@ Of one row of float32 logits, after bias and penalties (`engine/logit_changes.py
    a small change of logits, as another batch brings, moves the sums little and never
    reorders tokens.
 
-Several choices that draw from one row differ in their uniform numbers alone.
+Where a mask names the tokens that are `allowed`, a row is those alone. Several choices that draw
+from one row differ in their uniform numbers alone.
 
 Log probabilities are log_softmax of the logits as the model gave them. Every row is computed
 by itself, so a batch cannot change what is drawn.
@@ -48,6 +49,9 @@ class SampleRow:
     """Bias and penalties."""
     choices: int = 1
     """How many choices draw from the row, with indices from `choice` on."""
+    allowed: Tensor | None = None
+    """Bool [vocab]: the only tokens that may be drawn, at least one, and none of `masked`.
+    None: all."""
 
 
 def sample(logits: Tensor, rows: Sequence[SampleRow]) -> list[list[SampledToken]]:
@@ -67,18 +71,29 @@ def _is_plain(row: SampleRow) -> bool:
         and params.logprobs is None
         and not row.masked
         and row.changes is None
+        and row.allowed is None
     )
 
 
 def _sample_row(logits: Tensor, row: SampleRow) -> list[SampledToken]:
     changed = logits if row.changes is None else row.changes.apply(logits)
-    tokens = _draw(_without(changed, row.masked), row)
+    tokens = _drawn(changed, row)
     if row.params.logprobs is None:
         return [SampledToken(token) for token in tokens]
     logprobs = torch.log_softmax(logits, dim=-1)
     ids = leading(logits, row.params.logprobs)
     top = tuple(zip(ids.tolist(), logprobs[ids].tolist(), strict=True))
     return [SampledToken(token, float(logprobs[token]), top) for token in tokens]
+
+
+def _drawn(logits: Tensor, row: SampleRow) -> list[int]:
+    """A token for each choice, of those that may be drawn."""
+    if row.allowed is None:
+        return _draw(_without(logits, row.masked), row)
+    if row.params.temperature == 0:
+        return [int(logits.masked_fill(~row.allowed, -torch.inf).argmax())] * row.choices
+    ids = row.allowed.nonzero().squeeze(1)
+    return [int(ids[place]) for place in _draw(logits[ids], row)]
 
 
 def report(logits: Tensor, tokens: Sequence[int], count: int) -> list[SampledToken]:

@@ -6,11 +6,22 @@ Knows its request and its end; not where its KV lies or when it is its turn.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from engine.constrained import Constrained
 from engine.kv.sequence_kv import SequenceKV
 from engine.logit_changes import LogitChanges
 from engine.masks import masked_tokens
 from engine.sampler import SampleRow
 from engine.types import FinishReason, FirstToken, Request, SampledToken
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What tokens that were sampled mean for their sequence."""
+
+    first_tokens: tuple[FirstToken, ...]
+    """The choices' first tokens, in the order of choices. Empty after the first token."""
+    reason: FinishReason | None
+    """Why the sequence ends, if it does: with HANDOVER where any choice goes on elsewhere."""
 
 
 @dataclass(slots=True)
@@ -23,6 +34,8 @@ class LiveSequence:
     """Tokens that end the output."""
     changes: LogitChanges | None = None
     """What changes the logits, at the request's start. The sequence keeps it up with itself."""
+    constrained: Constrained | None = None
+    """What holds the output to a language, as `changes`."""
     tokens: list[int] = field(init=False)
     """Prompt and output; the KV of the last one comes with the step that follows it."""
     computed: int = 0
@@ -59,37 +72,63 @@ class LiveSequence:
             return self.computed
         return self.computed - self.computed % block_size
 
-    def next_sample(self) -> SampleRow:
-        """How the next token is drawn."""
+    def next_sample(self) -> SampleRow | None:
+        """How the next token is drawn; None where none can be, see `end_without_token`."""
         params, position = self.request.sampling, self.output_tokens
         masked = masked_tokens(params, position, self.tokens, self.end_ids)
+        allowed = None
+        if self.constrained is not None:
+            allowed = self.constrained.allowed(position, masked)
+            if allowed is None:
+                return None
+        request = self.request
         return SampleRow(
-            params, self.request.choice, position, masked, self.changes, self.request.choices
+            params, request.choice, position, masked, self.changes, request.choices, allowed
         )
 
-    def first_tokens(self, sampled: Sequence[SampledToken]) -> tuple[FirstToken, ...]:
-        """The choices' first tokens, which `sampled` are, in the order of choices. Empty after
-        the first token."""
-        if self.output_tokens:
-            return ()
-        return tuple(
-            FirstToken(choice, token, self._end_after(token, 1))
-            for choice, token in enumerate(sampled, start=self.request.choice)
-        )
+    @property
+    def failure(self) -> Exception | None:
+        """What the mask failed with, if it did."""
+        return None if self.constrained is None else self.constrained.failure
 
-    def append(self, sampled: Sequence[SampledToken]) -> FinishReason | None:
-        """Take the tokens sampled for the choices, of which the first goes on here. Says why
-        the sequence ends, if it does: with HANDOVER where any choice goes on elsewhere."""
+    @property
+    def end_without_token(self) -> FinishReason:
+        """Why the sequence ends where no token can be drawn."""
+        return FinishReason.STOP if self.failure is None else FinishReason.FAILED
+
+    def append(self, sampled: Sequence[SampledToken]) -> "Appended":
+        """Take the tokens sampled for the choices, of which the first goes on here."""
         request, count = self.request, self.output_tokens + 1
+        ends = [self._end_after(token, count) for token in sampled]
+        if self.constrained is not None:
+            # The others' first: they begin where the first one leaves the mask.
+            for index in range(len(sampled) - 1, -1, -1):
+                if ends[index] is None and self._completes(sampled[index], is_own=index == 0):
+                    ends[index] = FinishReason.STOP
         self.tokens.append(sampled[0].token_id)
         if self.changes is not None:
             self.changes.add(sampled[0].token_id)
-        ends = [self._end_after(token, count) for token in sampled]
+        first_tokens: tuple[FirstToken, ...] = ()
+        if count == 1:
+            numbered = enumerate(zip(sampled, ends, strict=True), start=request.choice)
+            first_tokens = tuple(FirstToken(choice, *one) for choice, one in numbered)
+        return Appended(first_tokens, self._end(ends, count))
+
+    def _end(self, ends: Sequence[FinishReason | None], count: int) -> FinishReason | None:
+        if self.failure is not None:
+            return FinishReason.FAILED
         if None not in ends:
             return ends[0]
-        if count - len(request.emitted) == request.hand_over_after:
+        if count - len(self.request.emitted) == self.request.hand_over_after:
             return FinishReason.HANDOVER
         return None
+
+    def _completes(self, sampled: SampledToken, *, is_own: bool) -> bool:
+        """Whether nothing can follow a choice's token; its own is taken by the mask."""
+        assert self.constrained is not None
+        if is_own:
+            return self.constrained.ended_by(sampled.token_id)
+        return self.constrained.would_end_with(sampled.token_id)
 
     def _end_after(self, sampled: SampledToken, count: int) -> FinishReason | None:
         """Why a choice ends with `sampled` as its token number `count`, if it does."""

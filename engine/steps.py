@@ -7,7 +7,7 @@ its place and its context.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.scheduler import Chunk
 from engine.sequence import LiveSequence
@@ -25,6 +25,8 @@ class StepShape:
     """Sequences that decode one token."""
     context_tokens: int
     """Tokens in the contexts of `sequences`, those of this step included."""
+    logits_rows: int = field(default=0, compare=False)
+    """Tokens whose logits are computed; no part of what a step's time is told by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ def shape_of(chunks: Sequence[Chunk]) -> StepShape:
         prompt_pairs=sum(pairs(chunk.start, chunk.count) for chunk in prompts),
         sequences=len(decoding),
         context_tokens=sum(chunk.end for chunk in decoding),
+        logits_rows=sum(chunk.samples + len(chunk.reported) for chunk in chunks),
     )
 
 

@@ -3,10 +3,11 @@
 Values only. Nothing here knows tensors, blocks' contents, wires or text.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from baton.naming import BlobName
+from engine.masks import LogitMask
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,8 @@ class SamplingParams:
     max_tokens: int = 16
     """Most output tokens, those of `Request.emitted` counted."""
     min_tokens: int = 0
-    """Output tokens before an end or stop token may be drawn."""
+    """Output tokens before an end or stop token may be drawn. A text that nothing can follow by
+    `Request.mask` ends all the same."""
     stop_token_ids: frozenset[int] = frozenset()
     """Tokens that end the output besides the model's end tokens; part of the output."""
     ignore_eos: bool = False
@@ -71,6 +73,9 @@ class Request:
     """Put out blocks for the transfer service, see `SequenceOutput.exports`."""
     priority: int = 0
     """Who is handed over first when blocks run out: the lowest. Nothing else hangs on it."""
+    mask: LogitMask | None = field(default=None, compare=False)
+    """Holds the output to a language, and has taken `emitted`; the sequence's own from `start`
+    on. None: anything may follow."""
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -101,7 +106,8 @@ class FinishReason(Enum):
     """Why a sequence left the engine. A cancelled one leaves without an output."""
 
     STOP = "stop"
-    """An end or stop token, which is the last of the output."""
+    """An end or stop token, which is the last of the output; or nothing can follow by
+    `Request.mask`, which may be known of the tokens emitted before."""
     LENGTH = "length"
     """max_tokens were sampled."""
     HANDOVER = "handover"
@@ -109,6 +115,8 @@ class FinishReason(Enum):
     goes on."""
     PREEMPTED = "preempted"
     """There are no blocks for it to grow into; it goes on elsewhere, or here later."""
+    FAILED = "failed"
+    """Its mask failed; `SequenceOutput.failure` says how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +193,8 @@ class SequenceOutput:
     kv_tokens: int = 0
     """Tokens of prompt and output whose KV is there after the step; in a last output, those
     that the sequence had when it left. 0 if it was never started."""
+    failure: Exception | None = None
+    """With FAILED: what `Request.mask` raised."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class Harness:
             sequence = chunk.sequence
             sequence.computed = chunk.end
             self.cache.commit(sequence.kv, sequence.tokens, chunk.end)
-            reason = sequence.append([SampledToken(1)]) if chunk.samples else None
+            reason = sequence.append([SampledToken(1)]).reason if chunk.samples else None
             if reason is None:
                 self.cache.leave_behind(sequence.kv, sequence.boundary(4))
             else:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from services.common.settings import ServiceSettings
+from services.common.telemetry import logs, tracing
 
 Main = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 """Runs a service until the event is set, then drains it."""
@@ -35,20 +36,22 @@ def read_settings(kind: type[S]) -> S:
 
 def run(name: str, settings: ServiceSettings, main: Main) -> None:
     """Runs `main` until SIGTERM or SIGINT, then lets it drain. Exits 1 with one line on OSError."""
-    logging.basicConfig(
-        level=settings.log_level,
-        format=f"%(asctime)s.%(msecs)03d %(levelname)s {name} %(name)s: %(message)s",
-        datefmt="%H:%M:%S",
-        stream=sys.stderr,
-    )
+    own = process_name(name, settings)
+    logs.configure(settings, name, own)
     try:
-        asyncio.run(_until_signal(main))
+        asyncio.run(_until_signal(name, own, settings, main))
     except OSError as error:
         logging.getLogger(name).error("%s", error)
         sys.exit(1)
 
 
-async def _until_signal(main: Main) -> None:
+def process_name(kind: str, settings: ServiceSettings) -> str:
+    """What logs and traces call the process."""
+    ids = (getattr(settings, id_, "") for id_ in ("process_name", "worker_id", "router_id"))
+    return next(filter(None, ids), kind)
+
+
+async def _until_signal(kind: str, name: str, settings: ServiceSettings, main: Main) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -60,7 +63,11 @@ async def _until_signal(main: Main) -> None:
     # that has drained and is about to exit 0.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
-    await main(stop)
+    traces = tracing.start(settings, kind, name)
+    try:
+        await main(stop)
+    finally:
+        await traces.close()
 
 
 def write_ready_file(settings: ServiceSettings, address: str) -> None:

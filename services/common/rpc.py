@@ -8,7 +8,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,13 @@ from grpc_reflection.v1alpha import reflection
 from grpc_status import rpc_status
 
 from baton import errors
+from baton.v1 import telemetry_pb2_grpc
+from services.common.security import PLAIN, Security
+from services.common.telemetry import context as tracecontext
+from services.common.telemetry import tracing
+from services.common.telemetry.channel import TracedChannel
+from services.common.telemetry.service import NAME as TELEMETRY
+from services.common.telemetry.service import TelemetryServicer
 from services.common.wire import ParseFailure, safe_parser
 
 log = logging.getLogger(__name__)
@@ -50,9 +57,13 @@ Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Any]]
 """Finds the handler of a method."""
 
 
-def channel(address: str) -> grpc.aio.Channel:
+def channel(address: str, security: Security = PLAIN) -> grpc.aio.Channel:
     """A channel to `address` (host:port); the caller closes it."""
-    return grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+    credentials = security.channel_credentials()
+    if credentials is None:
+        return TracedChannel(grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS))
+    options = [*_CHANNEL_OPTIONS, *security.channel_options()]
+    return TracedChannel(grpc.aio.secure_channel(address, credentials, options=options))
 
 
 @dataclass(slots=True)
@@ -75,28 +86,48 @@ class RunningServer:
 
 
 async def serve(
-    address: str, services: Sequence[Register], service_names: Sequence[str]
+    address: str,
+    services: Sequence[Register],
+    service_names: Sequence[str],
+    security: Security = PLAIN,
+    interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
 ) -> RunningServer:
     """Starts a server at `address` (port 0 takes a free one).
 
-    Health answers NOT_SERVING until `set_serving(True)`. Raises OSError where the address
-    is taken.
+    Health answers NOT_SERVING until `set_serving(True)`. `interceptors` come behind those of all
+    servers: their errors become statuses too. Raises OSError where the address is taken, or must
+    not be served in plain text.
     """
-    server = grpc.aio.server(interceptors=[ErrorInterceptor()], options=_SERVER_OPTIONS)
+    security.check_bind(address)
+    server = grpc.aio.server(
+        interceptors=[ErrorInterceptor(), *interceptors], options=_SERVER_OPTIONS
+    )
     checks = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     for register in services:
         register(server)
-    names = [*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME]
+    remembered = []
+    if (traces := tracing.active()) is not None:
+        servicer = TelemetryServicer(traces.ring, traces.name)
+        telemetry_pb2_grpc.add_TelemetryServiceServicer_to_server(servicer, server)
+        remembered = [TELEMETRY]
+    names = [*service_names, *remembered, health.SERVICE_NAME, reflection.SERVICE_NAME]
     reflection.enable_server_reflection(names, server)
     try:
-        port = server.add_insecure_port(address)
+        port = _listen(server, address, security)
     except RuntimeError as error:
         raise OSError(f"cannot listen on {address}: is the port taken?") from error
     await checks.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
     await server.start()
     host = address.rsplit(":", 1)[0]
     return RunningServer(server, checks, f"{host}:{port}")
+
+
+def _listen(server: grpc.aio.Server, address: str, security: Security) -> int:
+    credentials = security.server_credentials()
+    if credentials is None:
+        return server.add_insecure_port(address)
+    return server.add_secure_port(address, credentials)
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
@@ -122,12 +153,13 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
 
 def _guard_unary(behaviour: Callable[..., Any], method: str) -> Callable[..., Any]:
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        try:
-            _reject_unparsed(request)
-            answer = behaviour(request, context)
-            return await answer if inspect.isawaitable(answer) else answer
-        except Exception as error:  # noqa: BLE001 - every failure becomes a status here
-            await _abort(error, context, method)
+        with _callers_span(context):
+            try:
+                _reject_unparsed(request)
+                answer = behaviour(request, context)
+                return await answer if inspect.isawaitable(answer) else answer
+            except Exception as error:  # noqa: BLE001 - every failure becomes a status here
+                await _abort(error, context, method)
 
     return call
 
@@ -136,15 +168,23 @@ def _guard_stream(behaviour: Callable[..., AsyncGenerator[Any, None]], method: s
     # A coroutine that writes, not a generator: gRPC leaves a generator that waits in a yield to
     # the garbage collector when the client cancels; this one closes it at once.
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        try:
-            _reject_unparsed(request)
-            async with aclosing(behaviour(request, context)) as answers:
-                async for answer in answers:
-                    await context.write(answer)
-        except Exception as error:  # noqa: BLE001 - every failure becomes a status here
-            await _abort(error, context, method)
+        with _callers_span(context):
+            try:
+                _reject_unparsed(request)
+                async with aclosing(behaviour(request, context)) as answers:
+                    async for answer in answers:
+                        await context.write(answer)
+            except Exception as error:  # noqa: BLE001 - every failure becomes a status here
+                await _abort(error, context, method)
 
     return call
+
+
+def _callers_span(
+    context: grpc.aio.ServicerContext[Any, Any],
+) -> AbstractContextManager[None]:
+    """What a call's handler does belongs to the caller's span."""
+    return tracecontext.attached(tracecontext.extract(context.invocation_metadata()))
 
 
 def _reject_unparsed(request: protobuf.Message | ParseFailure) -> None:
@@ -163,5 +203,6 @@ async def _abort(
         log.error("%s failed", method, exc_info=error)
         error = errors.InternalError(f"{type(error).__name__}: {error}")
     status = rpc_status.to_status(errors.to_status(error))
-    context.set_trailing_metadata(status.trailing_metadata)
+    told = context.trailing_metadata() or ()
+    context.set_trailing_metadata((*told, *status.trailing_metadata))
     await context.abort(status.code, status.details)

@@ -4,6 +4,7 @@ Each service subclasses `ServiceSettings` in its own `settings.py`; its `__main_
 once and passes the frozen object on. Nothing reads the environment later.
 """
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -31,7 +32,49 @@ class ServiceSettings(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "INFO", description="least that is logged"
     )
+    log_format: Literal["auto", "json", "human"] = Field(
+        "auto",
+        description="how to log: json, a line of JSON for each record; human, lines for people; "
+        "auto: human on a terminal",
+    )
+    process_name: str = Field(
+        "", description="what logs and traces call this process; empty: its id, or its kind"
+    )
+    otlp_endpoint: str = Field(
+        "",
+        description="OpenTelemetry collector that spans go to, as host:port of OTLP over gRPC, or "
+        "https://host:port; empty: none",
+    )
+    trace_ratio: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="part of the traces that begin here which is exported; who calls with a trace "
+        "of its own decides for that. Whatever it is, processes remember their last spans",
+    )
     ready_file: str = Field("", description="file to write the bound address into, once ready")
+    metrics_address: str = Field(
+        "",
+        description="host:port to serve metrics for Prometheus at, over plain HTTP; port 0 takes "
+        "a free one; empty: none",
+    )
+    tls_cert: Path | None = Field(
+        None, description="PEM file of this process's certificate, and those between it and its CA"
+    )
+    tls_key: Path | None = Field(None, description="PEM file of the certificate's private key")
+    tls_ca: Path | None = Field(
+        None,
+        description="PEM file of the fleet's CA: every process then shows a certificate that it "
+        "signed, as a server and as a client",
+    )
+    tls_server_name: str = Field(
+        "",
+        description="name that the certificates of the fleet's servers have, verified in place of "
+        "the address; empty: the address",
+    )
+    insecure: bool = Field(
+        False, description="serve in plain text at an address that other machines reach"
+    )
 
 
 class FleetSettings(ServiceSettings):

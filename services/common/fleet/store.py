@@ -19,6 +19,7 @@ from baton.policy.fleet import Claim, Worker
 from baton.policy.placement import Candidate, Plan
 from services.common.fleet.record import Records, to_record
 from services.common.fleet.scripts import Scripts
+from services.common.fleet.tenants import TenantStreams
 from services.common.fleet.tickets import (
     Enqueued,
     Need,
@@ -87,6 +88,8 @@ class FleetStore:
     ) -> None:
         self._scripts = Scripts(url, fleet, timeout_s, connect_s)
         self._records = Records()
+        self.tenants = TenantStreams(self._scripts)
+        """What tenants have of the fleet."""
 
     @property
     def available(self) -> bool:

@@ -16,6 +16,7 @@ from baton import errors
 from baton.naming import BlobName, Incarnation, LeaseId, WorkerId
 from services.common import rpc
 from services.common.background import Background
+from services.common.security import PLAIN, Security
 from services.common.transfer.attachment import Attachment
 from services.common.transfer.blobs import IncomingBlob, OutgoingBlob, TransferStats
 from services.common.transfer.breaker import QUICK_S, SILENT_ERRORS
@@ -50,6 +51,7 @@ class TransferClient:
         call_deadline_s: float = 2.0,
         copy_threads: int = 1,
         copy_cores: frozenset[int] | None = None,
+        security: Security = PLAIN,
     ) -> None:
         """Needs a running loop.
 
@@ -61,7 +63,7 @@ class TransferClient:
         self._call_deadline_s = call_deadline_s
         self._lease_ttl_s = lease_ttl_s
         self._stats = TransferStats()
-        self._channel = rpc.channel(address)
+        self._channel = rpc.channel(address, security)
         self._guard = Guard(TransferCalls(self._channel, incarnation).probe, self._stats)
         self._calls = TransferCalls(self._channel, incarnation, self._guard.scope)
         self._background = Background(fault_level=logging.DEBUG)

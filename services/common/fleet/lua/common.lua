@@ -27,6 +27,9 @@
 --   clocks   zset   clock of a tenant or of a minimum share, by what it shows
 --   budget   string the fleet's retries, in millionths, as they were when one was last spent and
 --                   what was earned since; absent while none was spent
+--   limits   per tenant that has limits, for as long as it matters:
+--            limits:pace:     hash  due: when its next request comes without a burst; last: request
+--            limits:streams:  zset  request in progress, by expiry
 --
 -- A claim counts on a worker while both tell the same `since`, the worker's registration.
 
@@ -34,8 +37,9 @@ local CLOCK, RECORDS, STATES, BEATS, CLAIMS, LEASES, QUEUE, TICKETS, TURNS, ROUT
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local ROOMS = { prefill = KEYS[11], decode = KEYS[12] }
 local WANTS = { prefill = KEYS[13], decode = KEYS[14] }
-local SUMS, STREAMS, SINCE, OWNED, WORK, SPANS, CLOCKS, BUDGET, PENDING =
-  KEYS[15], KEYS[16], KEYS[17], KEYS[18], KEYS[19], KEYS[20], KEYS[21], KEYS[22], KEYS[23]
+local SUMS, STREAMS, SINCE, OWNED, WORK, SPANS, CLOCKS, BUDGET, PENDING, LIMITS =
+  KEYS[15], KEYS[16], KEYS[17], KEYS[18], KEYS[19], KEYS[20], KEYS[21], KEYS[22], KEYS[23],
+  KEYS[24]
 
 local SILENCE = 500000 -- without any script for longer, it was Redis that was silent
 local LEAST_GRACE = 1000000

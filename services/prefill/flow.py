@@ -10,8 +10,10 @@ from baton.errors import LostRace
 from baton.naming import LeaseId
 from baton.policy.fleet import Claim, Usage
 from engine.types import BlockRef, FinishReason, FirstToken, Request, SampledToken
+from services.worker.constraints import raise_failure
 from services.worker.host import Host
 from services.worker.outbox import SequenceStream
+from services.worker.prompt_spans import PromptSpans
 from services.worker.publishing import Publication
 from services.worker.runs import Run
 
@@ -101,7 +103,8 @@ class PrefillFlow:
         async with sequences.open(run, job.request, available, job.lease_id) as sequence:
             started = time.monotonic()
             async with self._host.publication(job.lease_id) as publication:
-                output = await _output(sequence.stream, publication)
+                spans = PromptSpans(sequence.cached_tokens, arrived)
+                output = await _output(sequence.stream, publication, spans)
                 if output.reason is FinishReason.PREEMPTED:
                     raise LostRace("the prompt's KV blocks were needed", reason="NO_ROOM")
                 sampled = time.monotonic()
@@ -135,12 +138,16 @@ def _without_report(request: Request) -> Request:
     return replace(request, sampling=replace(request.sampling, prompt_logprobs=None))
 
 
-async def _output(stream: SequenceStream, publication: Publication) -> _Computed:
+async def _output(
+    stream: SequenceStream, publication: Publication, spans: PromptSpans
+) -> _Computed:
     """All that comes until the sequence ends; exports go to `publication` as they come."""
     prompt: list[SampledToken] = []
     while True:
         output = await stream.next()
+        spans.came(output, stream.step)
         publication.add(output.exports)
+        raise_failure(output)
         prompt += output.prompt_logprobs
         if output.finish_reason is not None:
             return _Computed(output.first_tokens, output.finish_reason, tuple(prompt))

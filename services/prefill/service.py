@@ -12,7 +12,7 @@ from services.common.rpc import Register
 from services.prefill.flow import Prefilled, PrefillFlow, PrefillJob, PrefillStats
 from services.worker import messages, validation
 from services.worker.host import Host
-from services.worker.sampling import sampling_params
+from services.worker.sampling import constraint_of, sampling_params
 
 NAME = prefill_pb2.DESCRIPTOR.services_by_name["PrefillService"].full_name
 
@@ -30,7 +30,7 @@ class PrefillServicer(prefill_pb2_grpc.PrefillServiceServicer):
         _context: grpc.aio.ServicerContext[Any, Any],
     ) -> prefill_pb2.PrefillResponse:
         """Computes one prompt."""
-        result = await self._flow.run(self._job(request))
+        result = await self._flow.run(await self._job(request))
         response = prefill_pb2.PrefillResponse(
             first_tokens=[
                 prefill_pb2.FirstToken(
@@ -47,23 +47,26 @@ class PrefillServicer(prefill_pb2_grpc.PrefillServiceServicer):
             response.handoff.CopyFrom(self._handoff(request, result))
         return response
 
-    def _job(self, request: prefill_pb2.PrefillRequest) -> PrefillJob:
+    async def _job(self, request: prefill_pb2.PrefillRequest) -> PrefillJob:
         host, limits = self._host, self._host.port.limits
         validation.check_request_id(request.request_id)
         validation.check_incarnation(request.incarnation, host.identity.incarnation)
         validation.check_fingerprint(request.layout_fingerprint, host.fingerprint)
         validation.check_lease_id("lease_id", request.lease_id)
         prompt = validation.prompt_ids("prompt_token_ids", request.prompt_token_ids, limits)
+        sampling = sampling_params("sampling", request.sampling, len(prompt), limits)
+        constraint = constraint_of("sampling.constraint", request.sampling)
         return PrefillJob(
             Claim(RequestId(request.request_id), request.attempt),
             Request(
                 request_id=messages.sequence_key(request.request_id, request.attempt),
                 prompt=prompt,
-                sampling=sampling_params("sampling", request.sampling, len(prompt), limits),
+                sampling=sampling,
                 choices=validation.choices("choices", request.choices),
                 salt=validation.check_salt("tenant_salt", request.tenant_salt),
                 hand_over_after=1,
                 export=True,
+                mask=await host.constraints.mask_of("sampling.constraint", constraint),
             ),
             LeaseId(request.lease_id),
         )

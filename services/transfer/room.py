@@ -28,6 +28,8 @@ class RoomQueue:
 
     def __init__(self, store: BlobStore) -> None:
         self._store = store
+        self.waited_s = 0.0
+        """Time that reservers waited."""
         self._queues: dict[Incarnation, deque[_Waiter]] = {}
         store.on_room = self._serve
 
@@ -40,9 +42,9 @@ class RoomQueue:
         nothing is taken.
         """
         self._store.expire()
-        waiter = _Waiter(
-            self._possible(incarnation, sizes), asyncio.get_running_loop().create_future()
-        )
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        waiter = _Waiter(self._possible(incarnation, sizes), loop.create_future())
         queue = self._queues.setdefault(incarnation, deque())
         queue.append(waiter)
         try:
@@ -59,6 +61,7 @@ class RoomQueue:
             self._store.abandon(incarnation, waiter.places)
             raise
         finally:
+            self.waited_s += loop.time() - began
             self._leave(incarnation, waiter)
         return waiter.places
 

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from baton.v1 import transfer_pb2, transfer_pb2_grpc
 from services.common import rpc
 from services.common.blob_log import BlobLog
+from services.common.security import Security
+from services.common.telemetry.metrics import Metrics
 from services.transfer import segments
 from services.transfer.attachments import Attachments
 from services.transfer.liveness import watch_process
+from services.transfer.metrics import TransferMetrics
 from services.transfer.peers.host import Peers, WrapReader, plain
 from services.transfer.room import RoomQueue
 from services.transfer.service import TransferServicer
@@ -32,6 +35,7 @@ class TransferServer:
     attachments: Attachments
     peers: Peers
     sweeper: asyncio.Task[None]
+    metrics: Metrics
 
     @property
     def address(self) -> str:
@@ -47,6 +51,7 @@ class TransferServer:
         await asyncio.wait([self.sweeper])
         await self.peers.close()
         await self.attachments.close()
+        await self.metrics.close()
 
 
 async def start(settings: TransferSettings, wrap_reader: WrapReader = plain) -> TransferServer:
@@ -55,6 +60,8 @@ async def start(settings: TransferSettings, wrap_reader: WrapReader = plain) -> 
     `wrap_reader` may put something around what reads from other hosts. Raises OSError where it
     can't listen, there is no directory for segments, or NIXL is demanded and can't be had.
     """
+    security = await asyncio.to_thread(Security.of, settings)
+    security.check_bind(settings.address)
     if not settings.segment_dir.is_dir():
         raise FileNotFoundError(f"{settings.segment_dir}, for the segments, is no directory")
     for path in await asyncio.to_thread(segments.remove_stale, settings.segment_dir):
@@ -64,17 +71,25 @@ async def start(settings: TransferSettings, wrap_reader: WrapReader = plain) -> 
     store.on_bound, store.on_unbound = names.add, names.remove
     room = RoomQueue(store)
     attachments = Attachments(store, room, settings.segment_dir, watch_process)
-    peers = Peers(store, room, attachments, settings, wrap_reader)
+    peers = Peers(store, room, attachments, settings, wrap_reader, security)
     await peers.start()
-    servicer = TransferServicer(store, names, room, attachments, peers)
-    server = await rpc.serve(
-        settings.address,
-        [lambda s: transfer_pb2_grpc.add_TransferServiceServicer_to_server(servicer, s)],
-        [_SERVICE_NAME],
-    )
+    metrics = Metrics("transfer", settings.advertise or settings.address)
+    metrics.add(TransferMetrics(store, peers.pulls, room).source())
+    servicer = TransferServicer(store, names, room, attachments, peers, metrics)
+    await metrics.start(settings.metrics_address)
+    try:
+        server = await rpc.serve(
+            settings.address,
+            [lambda s: transfer_pb2_grpc.add_TransferServiceServicer_to_server(servicer, s)],
+            [_SERVICE_NAME],
+            security,
+        )
+    except BaseException:
+        await metrics.close()
+        raise
     await server.set_serving(True)
     sweeper = asyncio.create_task(_sweep(store, attachments, peers, settings.sweep_period_s))
-    return TransferServer(server, names, attachments, peers, sweeper)
+    return TransferServer(server, names, attachments, peers, sweeper, metrics)
 
 
 async def _sweep(store: BlobStore, attachments: Attachments, peers: Peers, period_s: float) -> None:

@@ -9,12 +9,16 @@ from contextlib import aclosing
 from typing import Any, cast
 
 import grpc
+import psutil
+from google.protobuf.duration_pb2 import Duration
 
 from baton import errors
 from baton.naming import BlobName, LeaseId, WorkerId
 from baton.v1 import kv_pb2, transfer_pb2, transfer_pb2_grpc
 from services.common.blob_log import BlobLog
 from services.common.integrity import ensure
+from services.common.telemetry import tracing
+from services.common.telemetry.metrics import Metrics
 from services.common.transfer.messages import place_from_proto, place_to_proto
 from services.common.transfer.place import Checksum, Stored
 from services.transfer.attachments import Attachments
@@ -49,13 +53,16 @@ class TransferServicer(transfer_pb2_grpc.TransferServiceServicer):
         room: RoomQueue,
         attachments: Attachments,
         peers: Peers,
+        metrics: Metrics | None = None,
     ) -> None:
-        """`names`: those that are bound in `store`."""
+        """`names`: those that are bound in `store`; `metrics`: those of this process."""
         self._store = store
         self._names = names
         self._room = room
         self._attachments = attachments
         self._peers = peers
+        self._metrics = metrics
+        self._process = psutil.Process()
 
     async def Attach(
         self, request: transfer_pb2.AttachRequest, context: Context
@@ -150,11 +157,16 @@ class TransferServicer(transfer_pb2_grpc.TransferServiceServicer):
             return
         left = dict.fromkeys(elsewhere)
         pulling = self._peers.pulls.pull(elsewhere, source, lease_id, ttl, self._patience(context))
-        async with aclosing(pulling) as arrivals:
-            async for arrived in arrivals:
-                for name, _ in arrived:
-                    del left[name]
-                yield _acquired(arrived, ())
+        with tracing.span("kv.pull", source=source, wanted=len(elsewhere)) as span:
+            size = 0
+            async with aclosing(pulling) as arrivals:
+                async for arrived in arrivals:
+                    for name, stored in arrived:
+                        del left[name]
+                        size += stored.place.size
+                    yield _acquired(arrived, ())
+            blobs = len(elsewhere) - len(left)
+            span.set_attributes({"baton.blobs": blobs, "baton.bytes": size})
         found, missing = self._store.acquire(list(left), lease_id, ttl)
         yield _acquired(found, missing)
 
@@ -258,11 +270,21 @@ class TransferServicer(transfer_pb2_grpc.TransferServiceServicer):
             peer_blobs=read.blobs,
             peer_bytes=read.bytes,
             peer_failures=read.failures,
+            resident_bytes=self._process.memory_info().rss,
+            metrics_address=self._metrics.address if self._metrics else "",
+            peer_reading=_duration(read.waited_s),
+            room_waiting=_duration(self._room.waited_s),
         )
 
     def _check_names(self) -> None:
         self._names.check_integrity()
         ensure(self._names.names == self._store.names, "blob log: not the names that are bound")
+
+
+def _duration(seconds: float) -> Duration:
+    duration = Duration()
+    duration.FromMicroseconds(round(seconds * 1e6))
+    return duration
 
 
 def _acquired(

@@ -21,7 +21,8 @@ class TransferSettings(ServiceSettings):
     peer_transport: Literal["auto", "grpc", "nixl"] = Field(
         "auto",
         description="how to read other hosts' blobs: by NIXL where both sides have it (auto), "
-        "as a gRPC byte stream (grpc), or by NIXL alone (nixl)",
+        "as a gRPC byte stream (grpc), or by NIXL alone (nixl). NIXL encrypts nothing: with "
+        "--tls-ca auto is grpc",
     )
     peer_segment_bytes: int = Field(
         256 << 20, gt=0, description="shared memory for other hosts' blobs; taken at the first one"

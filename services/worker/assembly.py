@@ -19,10 +19,14 @@ from services.common.fleet.registry import Registry
 from services.common.fleet.store import FleetStore
 from services.common.process import write_ready_file
 from services.common.rpc import Register, RunningServer, serve
+from services.common.security import PLAIN, Security
+from services.common.telemetry.metrics import measured
 from services.common.transfer.client import TransferClient
+from services.worker.constraints import Constraints
 from services.worker.drain import Drain
 from services.worker.host import Host, Identity
 from services.worker.loading import LoadStopped, Progress, load_engine, loader
+from services.worker.metrics import WorkerMetrics
 from services.worker.pokes import Pokes
 from services.worker.settings import WorkerSettings
 from services.worker.status import WorkerServicer
@@ -60,7 +64,11 @@ async def run_worker(
 ) -> None:
     """Runs a worker of `role` with its `servicers` until `stop`, then drains it. Raises OSError,
     with one line for people, where it can't start or its engine failed."""
+    security = await asyncio.to_thread(Security.of, settings)
+    security.check_bind(settings.address)
+    constraints = Constraints(settings.model)
     try:
+        constraints.start()
         config = engine_config(settings)
         progress = Progress(settings.progress_file)
         engine = await load_engine(loader(settings.model, config), progress, stop)
@@ -69,26 +77,27 @@ async def run_worker(
     except (EngineError, LoadError) as error:
         raise OSError(str(error)) from error
     failed = asyncio.Event()
-    host = make_host(settings, role, engine, failed)
+    host = make_host(settings, role, engine, failed, security, constraints)
     try:
         await host.transfer.start()
     except BatonError as error:
         raise OSError(error.message) from error
     try:
-        if await _started(host, settings.warmup_seconds, failed):
-            await _serve(settings, host, servicers, stop, failed)
+        if await _started(host, settings.warmup_seconds, settings.measure_peaks, failed):
+            await _serve(settings, host, servicers, stop, failed, security)
     finally:
         await host.background.settled(STOP_GRACE_S)
         await host.transfer.close()
         await host.port.stop()
+        constraints.close()
     if host.failure is not None:
         raise OSError(f"the engine failed: {host.failure}") from host.failure
 
 
-async def _started(host: Host, warmup_s: float, failed: asyncio.Event) -> bool:
+async def _started(host: Host, warmup_s: float, peaks: bool, failed: asyncio.Event) -> bool:
     """Starts the engine; False where it failed at once, which the host is told then."""
     try:
-        await host.start(warmup_s)
+        await host.start(warmup_s, peaks=peaks)
     except LoopStopped:
         async with asyncio.timeout(LAST_WORDS_S):
             await failed.wait()
@@ -96,7 +105,14 @@ async def _started(host: Host, warmup_s: float, failed: asyncio.Event) -> bool:
     return True
 
 
-def make_host(settings: WorkerSettings, role: Role, engine: Engine, failed: asyncio.Event) -> Host:
+def make_host(
+    settings: WorkerSettings,
+    role: Role,
+    engine: Engine,
+    failed: asyncio.Event,
+    security: Security = PLAIN,
+    constraints: Constraints | None = None,
+) -> Host:
     """A host for `engine`, with the transfer client of the settings; nothing started."""
     identity = Identity(
         worker_id=WorkerId(settings.worker_id or new_id(role.value)),
@@ -106,7 +122,11 @@ def make_host(settings: WorkerSettings, role: Role, engine: Engine, failed: asyn
         transfer_address=settings.transfer,
     )
     transfer = TransferClient(
-        settings.transfer, identity.worker_id, identity.incarnation, settings.segment_bytes
+        settings.transfer,
+        identity.worker_id,
+        identity.incarnation,
+        settings.segment_bytes,
+        security=security,
     )
     return Host(
         identity,
@@ -116,12 +136,17 @@ def make_host(settings: WorkerSettings, role: Role, engine: Engine, failed: asyn
         publish_s=settings.publish_seconds,
         lookahead_steps=settings.lookahead_steps,
         on_failure=failed.set,
+        constraints=constraints or Constraints(settings.model),
         cores=settings.core_set,
+        canary_ratio=settings.canary_ratio,
     )
 
 
 async def serve_host(
-    settings: WorkerSettings, host: Host, servicers: Sequence[MakeServicer]
+    settings: WorkerSettings,
+    host: Host,
+    servicers: Sequence[MakeServicer],
+    security: Security = PLAIN,
 ) -> RunningServer:
     """A server with the role's servicers and the worker's own, not yet told to be healthy."""
     status = WorkerServicer(host, dtype=settings.dtype, threads=settings.threads)
@@ -136,6 +161,7 @@ async def serve_host(
             *(name for _, name in made),
             worker_pb2.DESCRIPTOR.services_by_name["WorkerService"].full_name,
         ],
+        security,
     )
     host.address = settings.advertise or server.address
     return server
@@ -147,9 +173,17 @@ async def _serve(
     servicers: Sequence[MakeServicer],
     stop: asyncio.Event,
     failed: asyncio.Event,
+    security: Security,
 ) -> None:
     async with AsyncExitStack() as stack:
-        server = await serve_host(settings, host, servicers)
+        who = host.identity
+        metrics = await stack.enter_async_context(
+            measured(who.role.value, who.worker_id, settings.metrics_address)
+        )
+        for source in WorkerMetrics(host).sources():
+            metrics.add(source)
+        host.metrics_address = metrics.address
+        server = await serve_host(settings, host, servicers, security)
         stack.push_async_callback(_stop, server, failed)
         store = FleetStore(settings.redis, settings.fleet)
         stack.push_async_callback(store.close)

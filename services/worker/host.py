@@ -14,14 +14,20 @@ from baton.policy.cost import PRIORS
 from baton.policy.fleet import ModelLimits, Role, Usage, Worker
 from engine.engine import Engine
 from engine.errors import IntegrityError
+from engine.peaks import Peaks
+from engine.steps import StepReport
 from services.common.background import Background
 from services.common.transfer.client import TransferClient
+from services.worker.canary import Canary
+from services.worker.constraints import Constraints
 from services.worker.costs import CostModel
 from services.worker.load import LoadMeter
 from services.worker.port import EnginePort
 from services.worker.publishing import Publication
 from services.worker.runs import Runs
 from services.worker.sequences import Sequences
+from services.worker.step_times import StepTimes
+from services.worker.work import WorkMeter
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +54,33 @@ class Host:
         publish_s: float,
         lookahead_steps: float,
         on_failure: Callable[[], None],
+        constraints: Constraints,
         cores: set[int] | None = None,
+        canary_ratio: float = 0.0,
     ) -> None:
         """Needs a running loop.
 
         `fetch_s`, `publish_s`: longest waits for KV to come and to be published.
         `lookahead_steps`: full steps of prompt work that the worker wants to have ahead.
+        `canary_ratio`: of handoffs that are computed again to compare.
         """
         self.identity = identity
         self.address = ""
+        self.metrics_address = ""
+        """Where the process serves its metrics; empty: nowhere."""
         self.changed: Callable[[], None] = lambda: None
         self.transfer = transfer
+        self.constraints = constraints
         self.costs = CostModel(PRIORS.get(engine.config.device.split(":")[0], PRIORS["cpu"]))
+        self.step_times = StepTimes()
+        self.work = WorkMeter(engine.roofline.of)
+        self.peaks: Peaks | None = None
+        """What the device can do; None where it was not measured."""
         self.port = EnginePort(
             engine,
             self._engine_failed,
             cores,
-            on_step=self.costs.observe,
+            on_step=self._stepping,
             on_delivered=self._stepped,
         )
         self.background = Background()
@@ -78,6 +94,8 @@ class Host:
             lookahead_steps=lookahead_steps,
         )
         self.sequences = Sequences(self.port, transfer, self.background, fetch_s)
+        self.canary = Canary(self.port, self.background, self._is_quiet, canary_ratio)
+        self.sequences.on_prompt = self._make_way
         self.recomputed_handoffs = 0
         self.local_prompts = 0
         """Prompts that were computed for sequences that go on here."""
@@ -95,9 +113,12 @@ class Host:
         """Tokens that a sequence gets room for at first beyond its own; None: for all."""
         return self.port.config.growth_tokens
 
-    async def start(self, warmup_s: float) -> None:
-        """Starts the engine, and measures it for at most `warmup_s`."""
+    async def start(self, warmup_s: float, *, peaks: bool = False) -> None:
+        """Starts the engine, and measures it for at most `warmup_s`; with `peaks`, what its
+        device can do, too."""
         self.port.start()
+        if peaks:
+            self.peaks = await self.port.measure_peaks()
         self.costs.learn(await self.port.warm_up(warmup_s))
 
     def publication(self, lease_id: LeaseId) -> Publication:
@@ -141,6 +162,7 @@ class Host:
 
     def refuse_new(self) -> None:
         """Takes nothing new from now on; what runs goes on."""
+        self.canary.stop()
         self.runs.close(Unavailable("the worker is draining", reason="DRAINING"))
 
     def drain(self) -> None:
@@ -160,12 +182,38 @@ class Host:
             raise IntegrityError(f"{streams} streams are open for {self.runs.count} runs")
         await self.port.check_integrity()
 
+    def _stepping(self, report: StepReport) -> None:
+        """On the engine's thread, after each step."""
+        self.costs.observe(report)
+        self.step_times.observe(report)
+        self.work.observe(report)
+
+    def _is_quiet(self, kv_tokens: int) -> bool:
+        """Whether a sequence of so many tokens would neither slow others down by much nor take
+        room that they are about to need: half of all stays free."""
+        load, held, capacity = self.port.load, self.runs.usage, self.port.capacity
+        computes = load.prompt_tokens_left or self.runs.unstarted_prompts
+        return (
+            not computes
+            and 4 * load.sequences <= capacity.sequences
+            and 2 * held.sequences < capacity.sequences
+            and 2 * (held.kv_tokens + kv_tokens) <= capacity.kv_tokens
+        )
+
+    def _make_way(self, tokens: int) -> None:
+        """A sequence came that has so many tokens to compute."""
+        if tokens > self.port.layout.block_size or 4 * self.runs.usage.sequences > (
+            self.port.capacity.sequences
+        ):
+            self.canary.give_way()
+
     def _stepped(self) -> None:
         if self.load.ran_low():
             self.changed()
 
     def _engine_failed(self, error: BaseException) -> None:
         self.failure = error
+        self.canary.stop()
         self.runs.close(Unavailable("the worker's engine failed", reason="ENGINE_FAILED"))
         self.runs.end_all(InternalError(f"the engine failed: {type(error).__name__}: {error}"))
         self._on_failure()

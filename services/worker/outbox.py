@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from baton.errors import InternalError
 from engine.types import BlockRef, SequenceOutput
@@ -26,6 +27,14 @@ OnDelivered = Callable[[], None]
 """Told on the event loop after each step's outputs are in their streams."""
 
 
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """When a step was, by the monotonic clock."""
+
+    began_s: float
+    ended_s: float
+
+
 class SequenceStream:
     """What the engine puts out for one sequence, in order; for one reader."""
 
@@ -33,13 +42,15 @@ class SequenceStream:
         self._stall_s = stall_s
         self._on_tokens = on_tokens
         self._silent_s = silent_s
-        self._outputs: deque[SequenceOutput] = deque()
+        self._outputs: deque[tuple[SequenceOutput, StepTime | None]] = deque()
+        self.step: StepTime | None = None
+        """Of the output that was read last; None where no step brought it."""
         self._failure: Exception | None = None
         self._changed = asyncio.Event()
 
-    def put(self, output: SequenceOutput) -> None:
-        """Appends an output."""
-        self._outputs.append(output)
+    def put(self, output: SequenceOutput, step: StepTime | None = None) -> None:
+        """Appends an output, which `step` brought."""
+        self._outputs.append((output, step))
         self._changed.set()
         self._on_tokens(len(output.tokens))
 
@@ -53,7 +64,8 @@ class SequenceStream:
         """The next output. Raises what `fail` was given, and InternalError on a stall."""
         while self._failure is None:
             if self._outputs:
-                return self._outputs.popleft()
+                output, self.step = self._outputs.popleft()
+                return output
             self._changed.clear()
             try:
                 async with asyncio.timeout(self._stall_s):
@@ -65,7 +77,7 @@ class SequenceStream:
 
     def drain(self) -> list[BlockRef]:
         """Exports of the outputs that were not read; they are forgotten."""
-        left = [block for output in self._outputs for block in output.exports]
+        left = [block for output, _ in self._outputs for block in output.exports]
         self._outputs.clear()
         return left
 
@@ -102,15 +114,15 @@ class Outbox:
         if left:
             self._release(left)
 
-    def hand_in(self, outputs: list[SequenceOutput]) -> None:
+    def hand_in(self, outputs: list[SequenceOutput], step: StepTime | None = None) -> None:
         """Called on the engine's thread after every step."""
         with suppress(RuntimeError):  # the loop is closed: nobody reads any more
-            self._loop.call_soon_threadsafe(self._deliver, outputs)
+            self._loop.call_soon_threadsafe(self._deliver, outputs, step)
 
     def _silent_s(self) -> float:
         return self._loop.time() - self._delivered_at
 
-    def _deliver(self, outputs: list[SequenceOutput]) -> None:
+    def _deliver(self, outputs: list[SequenceOutput], step: StepTime | None) -> None:
         self._delivered_at = self._loop.time()
         orphans: list[BlockRef] = []
         for output in outputs:
@@ -118,7 +130,7 @@ class Outbox:
             if stream is None:
                 orphans.extend(output.exports)
             else:
-                stream.put(output)
+                stream.put(output, step)
         if orphans:
             self._release(orphans)
         self._on_delivered()

@@ -7,6 +7,7 @@ its effect undone hands over `cancel` after it.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -18,11 +19,12 @@ from engine.engine import Engine
 from engine.errors import LoopStopped
 from engine.kv.changes import CacheChanges
 from engine.loop import EngineLoop
+from engine.peaks import Peaks, measure_peaks
 from engine.steps import EngineLoad, StepReport
 from engine.types import Admission, BlockRef, EngineStatus, Request, SequenceOutput
 from engine.warmup import warm_up
 from services.common.blob_log import BlobLog
-from services.worker.outbox import OnDelivered, Outbox
+from services.worker.outbox import OnDelivered, Outbox, StepTime
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +58,9 @@ class EnginePort:
         self._engine = engine
         self._event_loop = asyncio.get_running_loop()
         self._on_failure = on_failure
+        self._on_step = on_step
+        self._step: StepTime | None = None
+        """The step that was just run; belongs to the engine's thread."""
         self.outbox = Outbox(self.release_exports, on_delivered=on_delivered)
         self.blobs = BlobLog()
         """Full blocks of the engine's index group."""
@@ -64,7 +69,7 @@ class EnginePort:
             self._outputs,
             self._failed,
             cores,
-            on_step=on_step,
+            on_step=self._stepped,
             on_cache=self._cache_changed,
         )
         self.layout = engine.layout
@@ -81,6 +86,12 @@ class EnginePort:
     async def warm_up(self, budget_s: float) -> list[StepReport]:
         """Measures steps, before the first request; none where `budget_s` is 0."""
         return await self._call(lambda engine: warm_up(engine, budget_s)) if budget_s > 0 else []
+
+    async def measure_peaks(self) -> Peaks:
+        """What the device can do, with the engine's threads; before the first request."""
+        return await self._call(
+            lambda engine: measure_peaks(engine.config.dtype, engine.config.device)
+        )
 
     async def stop(self) -> None:
         """Ends the thread after its current step, or leaves it to the process's end."""
@@ -146,7 +157,14 @@ class EnginePort:
             raise InternalError(f"the engine did not answer within {CALL_S:g} s") from error
 
     def _outputs(self, outputs: list[SequenceOutput]) -> None:
-        self.outbox.hand_in(outputs)
+        step, self._step = self._step, None
+        self.outbox.hand_in(outputs, step)
+
+    def _stepped(self, report: StepReport) -> None:
+        now = time.monotonic()
+        self._step = StepTime(now - report.seconds, now)
+        if self._on_step is not None:
+            self._on_step(report)
 
     def _cache_changed(self, changes: CacheChanges) -> None:
         with suppress(RuntimeError):  # the event loop is closed: nobody watches any more

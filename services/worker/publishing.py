@@ -11,6 +11,7 @@ from typing import Self
 
 from baton.naming import BlobName, LeaseId
 from engine.types import BlockRef
+from services.common.telemetry import tracing
 from services.common.transfer.client import OutgoingBlob, TransferClient
 from services.worker.port import EnginePort
 
@@ -91,7 +92,10 @@ class Publication:
                 )
                 for block in batch
             ]
-            held = await self._transfer.publish(outgoing, self._lease_id, self._deadline_s)
+            size = sum(blob.data.nbytes for blob in outgoing)
+            with tracing.span("kv.publish", blobs=len(batch), bytes=size) as span:
+                held = await self._transfer.publish(outgoing, self._lease_id, self._deadline_s)
+                span.set_attribute("baton.held", len(held))
             self.held |= {block.name: block for block in batch if block.name in held}
         finally:
             self._port.release_exports(batch)

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from baton.errors import InvalidRequest
 from baton.v1 import sampling_pb2
 from engine.types import Limits, SamplingParams
+from services.common import constraints
+from services.common.constraints import Constraint
 from services.common.rpc import MAX_MESSAGE_BYTES
 from services.common.sampling_limits import (
     MAX_BAD_SEQUENCE_TOKENS,
@@ -75,6 +77,14 @@ def sampling_params(
     )
     _check_something_is_left(f"{path}.bad_sequences", params, limits)
     return params
+
+
+def constraint_of(path: str, message: sampling_pb2.SamplingParams) -> Constraint | None:
+    """The language that outputs are held to. Raises InvalidRequest naming the field at fault."""
+    constraint = constraints.constraint_of(message)
+    if constraint is not None:
+        constraints.check_constraint(path, constraint)
+    return constraint
 
 
 def _penalty(path: str, value: float) -> float:

@@ -6,7 +6,7 @@ port and the transfer client; no wire, no role.
 """
 
 import time
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -15,6 +15,8 @@ from baton.naming import BlobName, LeaseId
 from engine.errors import NoRoom, RequestError
 from engine.types import Admission, BlockRef, Request
 from services.common.background import Background
+from services.common.telemetry import tracing
+from services.common.telemetry.tally import SECONDS_BUCKETS, Tally
 from services.common.transfer.client import IncomingBlob, TransferClient
 from services.worker.growth import Growth
 from services.worker.outbox import SequenceStream
@@ -57,6 +59,10 @@ class Sequences:
         self._transfer = transfer
         self._background = background
         self._fetch_s = fetch_s
+        self.fetches = Tally(SECONDS_BUCKETS)
+        """Seconds that sequences waited for KV from the transfer service."""
+        self.on_prompt: Callable[[int], None] = lambda _: None
+        """Told, of each sequence that was admitted, how many tokens it may have to compute."""
 
     async def held_elsewhere(self, request: Request) -> frozenset[BlobName]:
         """Blobs of the transfer service that could serve a prefix of `request`."""
@@ -84,6 +90,7 @@ class Sequences:
             admission = await self._admit(request, available)
             cached = admission.cached_tokens
             run.admitted(PromptWork(len(request.tokens) - cached, cached))
+            self.on_prompt(len(request.tokens) - cached)
             fetched = await self._fetch(admission, lease_id, source_address)
             names = frozenset(block.name for block in fetched.blobs)
             cached = await self._port.start_sequence(key, names)
@@ -106,15 +113,19 @@ class Sequences:
             return Fetched((), (), 0, 0.0)
         began = time.monotonic()
         views = {block.name: self._port.block_view(block) for block in wanted}
-        filled = await self._transfer.fetch(
-            [IncomingBlob(name, view) for name, view in views.items()],
-            lease_id,
-            self._fetch_s,
-            source_address=source_address,
-        )
-        size = sum(views[name].nbytes for name in filled)
+        with tracing.span("kv.fetch", wanted=len(wanted), source=source_address or "here") as span:
+            filled = await self._transfer.fetch(
+                [IncomingBlob(name, view) for name, view in views.items()],
+                lease_id,
+                self._fetch_s,
+                source_address=source_address,
+            )
+            size = sum(views[name].nbytes for name in filled)
+            span.set_attributes({"baton.blobs": len(filled), "baton.bytes": size})
+        seconds = time.monotonic() - began
+        self.fetches.observe(seconds)
         blobs = tuple(block for block in wanted if block.name in filled)
-        return Fetched(wanted, blobs, size, time.monotonic() - began)
+        return Fetched(wanted, blobs, size, seconds)
 
     async def _let_go(self, key: str) -> None:
         try:

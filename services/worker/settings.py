@@ -62,6 +62,12 @@ class WorkerSettings(FleetSettings):
     warmup_seconds: float = Field(
         2.0, ge=0, description="longest time to measure steps before the first request; 0: none"
     )
+    measure_peaks: bool = Field(
+        True, description="measure at the start what the device can do, in about 0.2 s"
+    )
+    canary_ratio: float = Field(
+        0.001, ge=0, le=1, description="part of the handoffs that are computed again to compare"
+    )
     lookahead_steps: float = Field(
         2.0, gt=0, description="full steps of prompt work that the worker wants to have ahead"
     )

@@ -10,9 +10,18 @@ import psutil
 from baton.errors import InternalError
 from baton.v1 import kv_pb2, worker_pb2, worker_pb2_grpc
 from engine.errors import IntegrityError
+from engine.peaks import Peaks
 from engine.types import EngineStatus
 from services.common.fleet.record import to_record
+from services.worker import messages
 from services.worker.host import Host
+from services.worker.work import Phase, PhaseWork
+
+_PHASES = {
+    Phase.PREFILL: worker_pb2.STEP_PHASE_PREFILL,
+    Phase.DECODE: worker_pb2.STEP_PHASE_DECODE,
+    Phase.MIXED: worker_pb2.STEP_PHASE_MIXED,
+}
 
 
 class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
@@ -48,7 +57,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
 
     def _response(self, engine: EngineStatus) -> worker_pb2.GetWorkerStatusResponse:
         host, counters = self._host, self._host.runs.counters
-        stats = host.transfer.stats
+        stats, canary = host.transfer.stats, host.canary.work
         return worker_pb2.GetWorkerStatusResponse(
             record=to_record(host.describe()),
             kv_groups=[
@@ -66,9 +75,9 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             block_tokens=host.port.layout.block_size,
             steps=engine.steps,
             steps_by_batch_size=engine.steps_by_batch_size,
-            prefilled_tokens=engine.prefilled_tokens,
-            sampled_tokens=engine.sampled_tokens,
-            cached_tokens=engine.cached_tokens,
+            prefilled_tokens=engine.prefilled_tokens - canary.computed_tokens,
+            sampled_tokens=engine.sampled_tokens - canary.sampled_tokens,
+            cached_tokens=engine.cached_tokens - canary.cached_tokens,
             published_blobs=stats.published_blobs,
             fetched_blobs=stats.fetched_blobs,
             finished_requests=counters.finished,
@@ -81,4 +90,33 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             preempted_sequences=engine.preempted,
             drained_sequences=engine.handed_over,
             local_prompts=host.local_prompts,
+            published_bytes=stats.published_bytes,
+            fetched_bytes=stats.fetched_bytes,
+            fetching=messages.duration(host.sequences.fetches.total),
+            transfer_given_up=stats.breaker_opened,
+            metrics_address=host.metrics_address,
+            max_sequences=host.port.config.max_sequences,
+            phases=[_phase_work(phase, work) for phase, work in host.work.phases.items()],
+            peaks=None if host.peaks is None else _peaks(host.peaks),
+            canaries=host.canary.count,
+            canary_drift=host.canary.drift,
         )
+
+
+def _phase_work(phase: Phase, work: PhaseWork) -> worker_pb2.PhaseWork:
+    return worker_pb2.PhaseWork(
+        phase=_PHASES[phase],
+        steps=work.steps,
+        busy=messages.duration(work.busy_s),
+        flops=work.flops,
+        bytes=work.bytes,
+        prompt_tokens=work.prompt_tokens,
+        sequences=work.sequences,
+        context_tokens=work.context_tokens,
+    )
+
+
+def _peaks(peaks: Peaks) -> worker_pb2.DevicePeaks:
+    return worker_pb2.DevicePeaks(
+        flops_per_second=peaks.flops_per_second, bytes_per_second=peaks.bytes_per_second
+    )

@@ -149,7 +149,7 @@ def make_settings(role: Role, model: Path, transfer: str, **values):
         "model": model, "transfer": transfer, "dtype": "float32", "threads": 1,
         "block_size": BLOCK, "kv_bytes": 4 << 20, "segment_bytes": 8 << 20, "max_sequences": 4,
         "max_step_tokens": 8, "checkpoint_blocks": 2, "fetch_seconds": 2.0,
-        "warmup_seconds": 0.0,
+        "warmup_seconds": 0.0, "measure_peaks": False, "canary_ratio": 0.0,
     }  # fmt: skip
     return kind(_cli_parse_args=[], **(defaults | values))
 
@@ -163,7 +163,7 @@ async def local_worker(
     failed = asyncio.Event()
     host = make_host(settings, role, engine, failed)
     await host.transfer.start()
-    await host.start(settings.warmup_seconds)
+    await host.start(settings.warmup_seconds, peaks=settings.measure_peaks)
     server = await serve_host(settings, host, SERVICERS[role])
     channel = rpc.channel(server.address)
     try:

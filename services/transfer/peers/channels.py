@@ -9,6 +9,7 @@ import grpc
 
 from baton.v1 import transfer_pb2_grpc
 from services.common import rpc
+from services.common.security import PLAIN, Security
 
 _IDLE_S = 60.0
 
@@ -23,7 +24,8 @@ class _Connection:
 class Channels:
     """One channel to each address in use. Belongs to one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, security: Security = PLAIN) -> None:
+        self._security = security
         self._connections: dict[str, _Connection] = {}
 
     @contextmanager
@@ -31,7 +33,8 @@ class Channels:
         """The service at an address (host:port)."""
         connection = self._connections.get(address)
         if connection is None:
-            connection = self._connections[address] = _Connection(rpc.channel(address))
+            channel = rpc.channel(address, self._security)
+            connection = self._connections[address] = _Connection(channel)
         connection.users += 1
         try:
             yield transfer_pb2_grpc.TransferServiceStub(connection.channel)

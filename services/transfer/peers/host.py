@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from services.common.security import PLAIN, Security
 from services.common.transfer.copying import CopyThreads
 from services.transfer.attachments import Attachments
 from services.transfer.peers import nixl
@@ -46,20 +47,21 @@ class Peers:
         attachments: Attachments,
         settings: TransferSettings,
         wrap_reader: WrapReader,
+        security: Security = PLAIN,
     ) -> None:
         self.settings = settings
         self._threads = CopyThreads(_THREADS, None)
         self._segment = PeerSegment(store, room, attachments, settings.peer_segment_bytes)
-        self._stream = StreamReader()
+        self._stream = StreamReader(security)
         self._agent: NixlAgent | None = None
         self._nixl_reader: NixlReader | None = None
         self.nixl: NixlOffers | None = None
         """None where NIXL is not in use."""
         reader: PeerReader = self._stream
-        if settings.peer_transport != "grpc" and nixl.module_name() is not None:
+        if wants_nixl(settings, security) and nixl.module_name() is not None:
             self._agent = NixlAgent()
             self.nixl = NixlOffers(store, self._agent)
-            by_nixl = self._nixl_reader = NixlReader(self._agent, self._threads)
+            by_nixl = self._nixl_reader = NixlReader(self._agent, self._threads, security)
             auto = settings.peer_transport == "auto"
             reader = ChoosingReader(self._stream, by_nixl) if auto else by_nixl
         self._reader = WaryReader(wrap_reader(reader), asyncio.get_running_loop().time)
@@ -103,3 +105,10 @@ class Peers:
         self._threads.close()
         if self._agent is not None:
             self._agent.close()
+
+
+def wants_nixl(settings: TransferSettings, security: Security) -> bool:
+    """NIXL encrypts nothing: where calls are encrypted, it must have been asked for by name."""
+    if settings.peer_transport == "auto":
+        return not security.encrypts_calls
+    return settings.peer_transport == "nixl"

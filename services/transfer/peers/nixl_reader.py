@@ -17,6 +17,7 @@ from baton import errors
 from baton.naming import BlobName, LeaseId, new_id
 from baton.v1 import transfer_pb2
 from services.common.background import Background
+from services.common.security import PLAIN, Security
 from services.common.transfer.copying import CopyThreads
 from services.common.transfer.place import Checksum
 from services.transfer.peers.channels import Channels
@@ -64,10 +65,10 @@ class _Hashing:
 class NixlReader:
     """A PeerReader by NIXL. Checks bytes too: a broken blob is reported to its owner."""
 
-    def __init__(self, agent: NixlAgent, threads: CopyThreads) -> None:
+    def __init__(self, agent: NixlAgent, threads: CopyThreads, security: Security = PLAIN) -> None:
         self._agent = agent
         self._threads = threads
-        self._channels = Channels()
+        self._channels = Channels(security)
         self._background = Background()
         self._known: dict[str, bytes] = {}  # name of an agent -> its metadata that is loaded
 

@@ -35,6 +35,8 @@ class PeerCounters:
     bytes: int = 0
     failures: int = 0
     """Names that could not be read although the peer may hold them."""
+    waited_s: float = 0.0
+    """Time that those who asked waited."""
 
 
 @dataclass(eq=False, slots=True)
@@ -80,7 +82,8 @@ class Pulls:
 
         Ends when all came that will, at the latest after `patience_s`.
         """
-        deadline = asyncio.get_running_loop().time() + patience_s
+        clock = asyncio.get_running_loop().time
+        began = clock()
         waiter = _Waiter(source, lease_id, ttl, set(names))
         self._join(waiter, list(dict.fromkeys(names)))
         try:
@@ -90,11 +93,12 @@ class Pulls:
                     yield found
                     continue
                 waiter.news.clear()
-                async with asyncio.timeout_at(deadline):
+                async with asyncio.timeout_at(began + patience_s):
                     await waiter.news.wait()
         except TimeoutError:
             log.info("%d blobs of %s did not come in time", len(waiter.wanted), source)
         finally:
+            self.counters.waited_s += clock() - began
             self._leave(waiter)
 
     def _join(self, waiter: _Waiter, names: Sequence[BlobName]) -> None:

@@ -7,6 +7,7 @@ import grpc
 from baton import errors
 from baton.naming import BlobName
 from baton.v1 import transfer_pb2
+from services.common.security import PLAIN, Security
 from services.common.transfer.place import Checksum
 from services.transfer.peers.channels import Channels
 from services.transfer.peers.reader import Piece
@@ -15,8 +16,8 @@ from services.transfer.peers.reader import Piece
 class StreamReader:
     """A PeerReader over ReadBlobs: HTTP/2's flow control holds a peer back that is too fast."""
 
-    def __init__(self) -> None:
-        self._channels = Channels()
+    def __init__(self, security: Security = PLAIN) -> None:
+        self._channels = Channels(security)
 
     async def read(self, source: str, names: Sequence[BlobName]) -> AsyncGenerator[Piece, None]:
         """See PeerReader."""

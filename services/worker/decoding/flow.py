@@ -4,6 +4,7 @@ of those that have to go on elsewhere, with their KV.
 Knows the host; no wire messages.
 """
 
+import time
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from functools import partial
@@ -11,6 +12,7 @@ from functools import partial
 from baton.errors import Unavailable
 from baton.naming import LeaseId, new_id
 from engine.types import FinishReason, SampledToken, SequenceOutput
+from services.worker.constraints import raise_failure
 from services.worker.decoding.events import (
     DecodeJob,
     Event,
@@ -21,6 +23,7 @@ from services.worker.decoding.events import (
     Tokens,
 )
 from services.worker.host import Host
+from services.worker.prompt_spans import PromptSpans
 from services.worker.runs import Run
 from services.worker.sequences import StartedSequence
 
@@ -37,6 +40,7 @@ class DecodeFlow:
         """Yields the events of the sequence. Raises LostRace where there is no room or a later
         attempt came, Unavailable where the worker drains and has not begun. Close it: everything
         is free again then, and a handoff that was not taken over has no lease."""
+        arrived = time.monotonic()
         decoded: list[SampledToken] = []
         lease_id = LeaseId(new_id("lease"))
         taken_over = True
@@ -49,10 +53,13 @@ class DecodeFlow:
                 )
                 sequence = await self._begin(run, job, stack)
                 yield self._started(job, sequence)
+                spans = PromptSpans(sequence.cached_tokens, arrived)
                 prompt: list[SampledToken] = []
                 while True:
                     output = await sequence.stream.next()
+                    spans.came(output, sequence.stream.step)
                     prompt += output.prompt_logprobs
+                    raise_failure(output)
                     if output.tokens:
                         if not decoded and job.request.reports_prompt:
                             yield PromptLogprobs(tuple(prompt))
@@ -65,6 +72,8 @@ class DecodeFlow:
                     taken_over, run.moved = False, True
                     async with run.interruptible():
                         last = await self._leave(output, tuple(decoded), lease_id)
+            if job.handed_over is not None and sequence.fetched.blobs and taken_over:
+                self._host.canary.consider(job.request)
             yield last
             taken_over = True
         finally:

@@ -10,7 +10,7 @@ from engine.types import Request
 from services.worker import messages, validation
 from services.worker.decoding.events import DecodeJob, HandedOver
 from services.worker.host import Host
-from services.worker.sampling import sampling_params
+from services.worker.sampling import constraint_of, sampling_params
 
 
 class Jobs:
@@ -19,7 +19,7 @@ class Jobs:
     def __init__(self, host: Host) -> None:
         self._host = host
 
-    def job(self, message: decode_pb2.DecodeRequest) -> DecodeJob:
+    async def job(self, message: decode_pb2.DecodeRequest) -> DecodeJob:
         """The job that `message` asks for. Raises InvalidRequest, LostRace where the claim is on
         another incarnation, LayoutMismatch."""
         validation.check_request_id(message.request_id)
@@ -29,11 +29,11 @@ class Jobs:
         handed_over = None
         match message.WhichOneof("start"):
             case "handoff":
-                request = self._continued(message)
+                request = await self._continued(message)
                 handed_over = self._kv(message.handoff.manifest)
             case "prompt":
                 prompt = message.prompt
-                request = self._request(
+                request = await self._request(
                     message, "prompt", prompt, prompt.emitted_token_ids, prompt.choice
                 )
             case _:
@@ -41,7 +41,7 @@ class Jobs:
         claim = Claim(RequestId(message.request_id), message.attempt)
         return DecodeJob(claim, request, handed_over, target_s)
 
-    def _continued(self, message: decode_pb2.DecodeRequest) -> Request:
+    async def _continued(self, message: decode_pb2.DecodeRequest) -> Request:
         handoff = message.handoff
         validation.check_fingerprint(handoff.manifest.layout_fingerprint, self._host.fingerprint)
         validation.check_manifest("handoff.manifest", handoff.manifest)
@@ -52,11 +52,11 @@ class Jobs:
             )
         choice = handoff.choices[0]
         emitted = [token.token_id for token in choice.emitted]
-        return self._request(
+        return await self._request(
             message, "handoff", handoff, emitted, choice.index, "choices[0].emitted"
         )
 
-    def _request(
+    async def _request(
         self,
         message: decode_pb2.DecodeRequest,
         path: str,
@@ -69,16 +69,19 @@ class Jobs:
         limits = self._host.port.limits
         ids = validation.prompt_ids(f"{path}.prompt_token_ids", start.prompt_token_ids, limits)
         sampling = sampling_params(f"{path}.sampling", start.sampling, len(ids), limits)
+        held_to = f"{path}.sampling.constraint"
+        constraint = constraint_of(held_to, start.sampling)
+        emitted_path = f"{path}.{emitted_field}"
+        before = validation.emitted_ids(emitted_path, emitted, sampling.max_tokens, limits)
         return Request(
             request_id=messages.sequence_key(message.request_id, message.attempt),
             prompt=ids,
             sampling=sampling,
-            emitted=validation.emitted_ids(
-                f"{path}.{emitted_field}", emitted, sampling.max_tokens, limits
-            ),
+            emitted=before,
             choice=choice,
             salt=validation.check_salt(f"{path}.tenant_salt", start.tenant_salt),
             priority=message.priority,
+            mask=await self._host.constraints.mask_of(held_to, constraint, before, emitted_path),
         )
 
     def _kv(self, manifest: kv_pb2.Manifest) -> HandedOver:

@@ -11,6 +11,7 @@ from services.common.rpc import Register
 from services.worker.decoding.answers import response
 from services.worker.decoding.flow import DecodeFlow
 from services.worker.decoding.jobs import Jobs
+from services.worker.decoding.spans import decode_span
 from services.worker.host import Host
 
 NAME = decode_pb2.DESCRIPTOR.services_by_name["DecodeService"].full_name
@@ -30,9 +31,12 @@ class DecodeServicer(decode_pb2_grpc.DecodeServiceServicer):
         _context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[decode_pb2.DecodeResponse]:
         """Streams the tokens of one sequence."""
-        async with aclosing(self._flow.run(self._jobs.job(request))) as events:
-            async for event in events:
-                yield response(event, request, self._host)
+        job = await self._jobs.job(request)
+        with decode_span(job) as steps:
+            async with aclosing(self._flow.run(job)) as events:
+                async for event in events:
+                    steps.came(event)
+                    yield response(event, request, self._host)
 
 
 def make_servicer(host: Host) -> tuple[Register, str]:

@@ -1,6 +1,7 @@
 """The wire: what is refused and how, over a real server."""
 
 import os
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -190,3 +191,14 @@ async def test_a_missing_segment_directory_is_said_at_the_start(tmp_path: Any) -
     settings = TransferSettings(_cli_parse_args=False, segment_dir=tmp_path / "none")
     with pytest.raises(FileNotFoundError, match="is no directory"):
         await server.start(settings)
+
+
+@pytest.mark.parametrize("flag", ["address", "metrics_address"])
+async def test_an_address_that_is_taken_is_said(flag: str, tmp_path: Any) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        settings = TransferSettings(_cli_parse_args=False, segment_dir=tmp_path, **{flag: taken})
+        with pytest.raises(OSError, match=r"taken|in use"):
+            await server.start(settings)

@@ -119,3 +119,25 @@ async def test_a_broken_engine_is_named(pair):
     assert isinstance(error, InternalError)
     assert error.reason == "INTEGRITY"
     budget.give_back(8)
+
+
+async def test_the_status_tells_work_by_phase_and_what_the_device_can_do(
+    pair, tiny_model, prompt_of
+):
+    address = pair.transfer.address
+    async with local_worker(Role.DECODE, tiny_model, address, measure_peaks=True) as worker:
+        await whole(worker.decode(prompt_request(prompt_of(8), max_tokens=5)))
+        status = await worker.becomes_clean()
+    phases = {one.phase: one for one in status.phases}
+    prefill, decode = (
+        phases[worker_pb2.STEP_PHASE_PREFILL], phases[worker_pb2.STEP_PHASE_DECODE]
+    )  # fmt: skip
+    assert (prefill.steps, prefill.prompt_tokens, prefill.sequences) == (1, 8, 0)
+    assert (decode.steps, decode.sequences) == (4, 4)
+    assert decode.context_tokens == 9 + 10 + 11 + 12
+    assert prefill.flops > decode.flops > 0
+    assert 0 < prefill.bytes < decode.bytes
+    assert prefill.busy.ToNanoseconds() > 0
+    assert status.peaks.flops_per_second > 0
+    assert status.peaks.bytes_per_second > 0
+    assert not (await pair.decode.status()).HasField("peaks")

@@ -30,7 +30,10 @@ def _token(token: sampling_pb2.SampledToken) -> events.Token:
     return events.Token(
         token.token_id,
         token.logprob if token.HasField("logprob") else None,
-        tuple(events.TokenLogprob(top.token_id, top.logprob) for top in token.top_logprobs),
+        tuple(
+            events.TokenLogprob(top.token_id, top.logprob, top.text) for top in token.top_logprobs
+        ),
+        token.text,
     )
 
 
@@ -103,7 +106,21 @@ def to_model(response: inference_pb2.GetModelResponse) -> events.Model:
         default_sampling=_default_sampling(response.default_sampling),
         interactive_targets=_targets(response, "interactive_targets"),
         batch_targets=_targets(response, "batch_targets"),
+        tool_format=_TOOL_FORMATS.get(response.tool_format, events.ToolFormat.NONE),
     )
+
+
+_TOOL_FORMATS = {
+    inference_pb2.TOOL_FORMAT_HERMES: events.ToolFormat.HERMES,
+    inference_pb2.TOOL_FORMAT_LLAMA: events.ToolFormat.LLAMA,
+    inference_pb2.TOOL_FORMAT_MISTRAL: events.ToolFormat.MISTRAL,
+    inference_pb2.TOOL_FORMAT_JSON: events.ToolFormat.JSON,
+}
+
+
+def to_tokens(response: inference_pb2.TokenizeResponse) -> events.Tokens:
+    """The tokens of a message."""
+    return events.Tokens(tuple(response.token_ids), tuple(response.texts))
 
 
 def _targets(

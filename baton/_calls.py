@@ -1,10 +1,12 @@
 """How both clients open channels, and what a failed call means."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import grpc
 
 from baton import errors
+from baton.addresses import to_target as to_target
 
 DEFAULT_ADDRESS = "127.0.0.1:7600"
 _STATUS_METADATA = "grpc-status-details-bin"
@@ -20,8 +22,10 @@ CHANNEL_OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.enable_retries", 0),
+    ("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'),
 )
-"""Keepalive while calls are open, to notice a router that vanished; soon to find it again."""
+"""Keepalive while calls are open, to notice a router that vanished; soon to find it again.
+Calls go in turn to the addresses that a target has."""
 
 
 def to_error(error: grpc.RpcError, address: str) -> errors.BatonError:
@@ -36,5 +40,10 @@ def to_error(error: grpc.RpcError, address: str) -> errors.BatonError:
 
 def _from_baton(error: grpc.RpcError) -> bool:
     """Whether a Baton process answered, rather than the transport."""
+    return any(key == _STATUS_METADATA for key, _ in last_metadata(error))
+
+
+def last_metadata(error: grpc.RpcError) -> Iterable[Any]:
+    """What came with a failed call's status: keys and values."""
     metadata: Any = error.trailing_metadata() if hasattr(error, "trailing_metadata") else None
-    return any(key == _STATUS_METADATA for key, _ in metadata or ())
+    return metadata or ()

@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 
 from baton import errors, events
-from baton._calls import to_error
+from baton._calls import last_metadata, to_error
 from baton._received import Received
 from baton.events import ResumeFrom
 from baton.v1 import inference_pb2
@@ -36,6 +36,16 @@ class Stream:
         self._ended = False
 
     @property
+    def explanation(self) -> str:
+        """What became of the request, in words; empty before the end, or where none was told."""
+        return self._received.explanation
+
+    @property
+    def report(self) -> inference_pb2.RequestReport | None:
+        """The same, as the wire has it (inference.proto)."""
+        return self._received.report
+
+    @property
     def accepted(self) -> events.Accepted | None:
         """The word that the generation was let in; None before it came."""
         return self._received.accepted
@@ -58,11 +68,13 @@ class Stream:
                 self._ended = True
                 for _ in self._call:  # the status, so that the server sees no cancel
                     continue
+                self._received.take_metadata(self._call.trailing_metadata())
         except StopIteration:
             self._ended = True
             raise errors.InternalError(_CUT_OFF) from None
         except grpc.RpcError as error:
             self._ended = True
+            self._received.take_metadata(last_metadata(error))
             raise to_error(error, self._address) from error
         except BaseException:
             self.close()
@@ -110,6 +122,16 @@ class AsyncStream:
         self._closed = False
 
     @property
+    def explanation(self) -> str:
+        """What became of the request, in words; empty before the end, or where none was told."""
+        return self._received.explanation
+
+    @property
+    def report(self) -> inference_pb2.RequestReport | None:
+        """The same, as the wire has it (inference.proto)."""
+        return self._received.report
+
+    @property
     def accepted(self) -> events.Accepted | None:
         """The word that the generation was let in; None before it came."""
         return self._received.accepted
@@ -132,11 +154,13 @@ class AsyncStream:
                 self._ended = True
                 async for _ in self._responses:  # the status, so that the server sees no cancel
                     continue
+                self._received.take_metadata(await self._call.trailing_metadata())
         except StopAsyncIteration:
             self._ended = True
             raise errors.InternalError(_CUT_OFF) from None
         except grpc.RpcError as error:
             self._ended = True
+            self._received.take_metadata(last_metadata(error))
             raise to_error(error, self._address) from error
         except asyncio.CancelledError:
             interrupted = self._closed

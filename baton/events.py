@@ -26,6 +26,8 @@ class TokenLogprob:
     id: int
     logprob: float
     """Natural logarithm of the probability, before temperature and filters."""
+    text: bytes = b""
+    """What it adds to a text; a special token's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class Token:
     """Its natural log probability; None unless `logprobs` was asked for."""
     top: tuple[TokenLogprob, ...] = ()
     """The most probable tokens at its position, most probable first; as many as asked for."""
+    text: bytes = b""
+    """What it adds to a text, or a special token's name; only where `logprobs` was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +262,27 @@ class Targets:
     """Inter-token latency."""
 
 
+class ToolFormat(StrEnum):
+    """How a model writes the calls of functions; `baton.v1.ToolFormat` says it in full."""
+
+    NONE = "none"
+    """Its chat template knows no functions."""
+    HERMES = "hermes"
+    LLAMA = "llama"
+    MISTRAL = "mistral"
+    JSON = "json"
+    """Unknown; a JSON object where the caller forces one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A text as tokens."""
+
+    ids: tuple[int, ...]
+    texts: tuple[bytes, ...]
+    """What each adds to a text; a special token's name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Model:
     """A model as it is served."""
@@ -276,3 +301,5 @@ class Model:
     """Of requests that give none; None: the server doesn't tell."""
     batch_targets: Targets | None = None
     """Of those in the batch class."""
+    tool_format: ToolFormat = ToolFormat.NONE
+    """How the model calls functions."""

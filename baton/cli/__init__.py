@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from baton import __version__
-from baton.cli import down, generate, status, up
+from baton.cli import doctor, down, generate, key, status, trace, up
 
 app = typer.Typer(
     help="Serves language models with prefill and decode in separate processes.",
@@ -17,6 +17,9 @@ app.command("up")(up.up)
 app.command("down")(down.down)
 app.command("status")(status.status)
 app.command("generate")(generate.generate)
+app.command("doctor")(doctor.doctor)
+app.command("key")(key.key)
+app.command("trace")(trace.trace)
 
 
 def _show_version(wanted: bool) -> None:

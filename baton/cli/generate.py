@@ -4,14 +4,16 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from baton import errors, events
-from baton._calls import DEFAULT_ADDRESS
+from baton.cli.connect import Connection, connects
 from baton.cli.plain import plain_errors
 from baton.client import Client, GenerateOptions, Message, Prompt, Stream
+from baton.constraints import Constraint, JsonSchema, Regex
 
 _MILD = 0.7
 _TELL_S = 2.0
@@ -23,7 +25,9 @@ _KINDS = {
 
 
 @plain_errors
+@connects
 def generate(
+    connection: Connection,
     prompt: Annotated[
         str, typer.Argument(metavar="PROMPT", help="Text to continue; `-` reads stdin.")
     ],
@@ -61,6 +65,13 @@ def generate(
     frequency_penalty: Annotated[
         float | None, typer.Option(help="Above 0: against tokens, as often as they came.")
     ] = None,
+    json_schema: Annotated[
+        Path | None,
+        typer.Option("--json-schema", help="Hold the output to the JSON Schema in this file."),
+    ] = None,
+    regex: Annotated[
+        str | None, typer.Option("--regex", help="Hold the output to a regular expression.")
+    ] = None,
     bad_word: Annotated[
         list[str] | None, typer.Option(help="A word not to write; may be repeated.")
     ] = None,
@@ -90,7 +101,6 @@ def generate(
     ] = None,
     tenant: Annotated[str | None, typer.Option(help="On whose behalf.")] = None,
     timeout: Annotated[float | None, typer.Option(help="Deadline in seconds.")] = None,
-    address: Annotated[str, typer.Option(help="host:port of a router.")] = DEFAULT_ADDRESS,
 ) -> None:
     """Continue PROMPT, printing the text token by token."""
     text = _read_stdin() if prompt == "-" else prompt
@@ -114,6 +124,7 @@ def generate(
         bad_words=bad_word,
         logit_bias=_biases(logit_bias or ()),
         prompt_logprobs=prompt_logprobs,
+        constraint=_constraint(json_schema, regex),
         model=model,
         request_class=request_class,  # type: ignore[typeddict-item]
         ttft_target=ttft_target,
@@ -123,7 +134,7 @@ def generate(
         timeout=timeout,
     )
     input_: Prompt = [Message("user", text)] if chat else text
-    with Client(address) as client:
+    with connection.client() as client:
         if temperature is None:
             options["temperature"] = _mild_temperature(client)
         with client.generate(input_, **options) as stream:
@@ -154,6 +165,17 @@ def _biases(given: Sequence[str]) -> dict[int, float]:
         except ValueError:
             raise typer.BadParameter(f"{text!r} is not ID=BIAS, such as 17=-5") from None
     return biases
+
+
+def _constraint(json_schema: Path | None, regex: str | None) -> Constraint | None:
+    if json_schema is None:
+        return None if regex is None else Regex(regex)
+    if regex is not None:
+        raise typer.BadParameter("--json-schema and --regex are both given")
+    try:
+        return JsonSchema(json_schema.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{json_schema}: {error}") from None
 
 
 def _read_stdin() -> str:
@@ -188,7 +210,8 @@ def _print_choices(stream: Stream) -> None:
 
 def _print_json(stream: Stream) -> None:
     for event in stream:
-        _write(json.dumps(event_json(event), ensure_ascii=False) + "\n")
+        # Bytes of tokens, which may be parts of a character, are lists of numbers.
+        _write(json.dumps(event_json(event), ensure_ascii=False, default=list) + "\n")
 
 
 def _write(text: str) -> None:

@@ -9,10 +9,9 @@ from rich.table import Table
 
 from baton import errors
 from baton._answers import seconds
-from baton._calls import DEFAULT_ADDRESS
+from baton.cli.connect import Connection, connects
 from baton.cli.plain import fail, plain_errors
 from baton.cli.wire_json import to_json
-from baton.client import Client
 from baton.local.options import format_bytes
 from baton.local.paths import RunDir
 from baton.local.state import Phase, State
@@ -25,15 +24,17 @@ _ROLES = {
 
 
 @plain_errors
+@connects
 def status(
-    address: Annotated[str, typer.Option(help="host:port of a router.")] = DEFAULT_ADDRESS,
+    connection: Connection,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Check the integrity of every process's structures.")
     ] = False,
 ) -> None:
     """Show the processes of a running Baton, what they hold and what they did."""
-    with Client(address) as client:
+    address = connection.address
+    with connection.client() as client:
         try:
             fleet = client.fleet(check_integrity=check)
         except errors.Unavailable as error:
@@ -106,7 +107,8 @@ def _requests(fleet: inference_pb2.GetFleetResponse) -> str:
         f"requests: {router.running_requests} running, {router.completed_requests} completed "
         f"({router.ttft_held} within TTFT, {router.itl_held} within ITL), "
         f"{router.cancelled_requests} cancelled, {router.failed_requests} failed, "
-        f"{router.refused_requests} refused, {router.degraded_requests} degraded\n"
+        f"{router.refused_requests} refused, {router.limited_requests} limited, "
+        f"{router.degraded_requests} degraded\n"
         f"sequences: {router.retried_legs} retried, {router.resumed_sequences} resumed, "
         f"{router.recomputed_sequences} recomputed, {router.migrated_sequences} migrated, "
         f"{router.local_prompts} prompts beside decode"

@@ -11,6 +11,7 @@ import typer
 
 from baton.cli.plain import FAILED, INTERRUPTED, plain_errors
 from baton.cli.progress import progress_view
+from baton.local.guard import Guard
 from baton.local.options import UpOptions, parse_bytes
 from baton.local.problem import Problem
 from baton.local.state import Kind, State
@@ -38,6 +39,9 @@ def up(
     name: Annotated[
         str | None, typer.Option(help="Name to serve it under; else its file's.")
     ] = None,
+    chat_template: Annotated[
+        Path | None, typer.Option(help="File of a chat template to take, not the model's.")
+    ] = None,
     prefill: Annotated[
         int | None, typer.Option(min=0, help="Prefill workers; else 1, or 0 if aggregated.")
     ] = None,
@@ -59,6 +63,10 @@ def up(
     fleet: Annotated[str | None, typer.Option(help="Name of the fleet in that Redis.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     grpc_port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 7600,
+    http_port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Port of the OpenAI-compatible gateway.")
+    ] = 8000,
+    no_gateway: Annotated[bool, typer.Option("--no-gateway", help="Serve gRPC alone.")] = False,
     kv_memory: Annotated[
         str, typer.Option(callback=_size, help="KV memory of each worker.")
     ] = "512MiB",
@@ -77,6 +85,22 @@ def up(
     grace: Annotated[
         float, typer.Option(min=0, help="Seconds that running requests may take at the end.")
     ] = 10.0,
+    api_keys: Annotated[
+        Path | None,
+        typer.Option(help="File of API keys, one of which every client needs; see `baton key`."),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Certificate for TLS, in every process.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None,
+    tls_ca: Annotated[Path | None, typer.Option(help="CA that signed the certificate.")] = None,
+    tls_server_name: Annotated[
+        str, typer.Option(help="Name in the certificate, where it does not name 127.0.0.1.")
+    ] = "",
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Let other machines reach it in plain text (--host)."),
+    ] = False,
     run_dir: Annotated[
         Path | None, typer.Option(help="For logs and state; else one of the port's.")
     ] = None,
@@ -96,6 +120,7 @@ def up(
     options = UpOptions(
         model=model,
         name=name,
+        chat_template=chat_template,
         prefill=prefill,
         decode=decode,
         aggregated=aggregated,
@@ -107,12 +132,14 @@ def up(
         fleet=fleet,
         host=host,
         grpc_port=grpc_port,
+        http_port=None if no_gateway else http_port,
         kv_bytes=parse_bytes(kv_memory),
         segment_bytes=parse_bytes(shared_memory),
         block_size=block_size,
         ttft_target=ttft_target,
         grace=grace,
         directory=run_dir,
+        guard=Guard(api_keys, tls_cert, tls_key, tls_ca, tls_server_name, insecure),
         service_flags=tuple(service_flag or ()),
     )
     with _patience() as patience:
@@ -183,6 +210,9 @@ def _in_background(options: UpOptions, patience: Patience) -> None:
 def _show_ready(state: State, prepared: Prepared) -> None:
     options, plan = prepared.options, prepared.plan
     typer.echo(f"Baton serves {state.model} ({options.dtype}) at {state.address}")
+    if options.http_address is not None:
+        scheme = "http" if options.guard.tls is None else "https"
+        typer.echo(f"OpenAI clients reach it at {scheme}://{options.http_address}/v1")
     for process in state.processes:
         note = ""
         if process.kind in (Kind.PREFILL, Kind.DECODE):

@@ -1,8 +1,9 @@
 """What `baton up` was asked for, and back again as arguments for a copy of itself."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from baton.local.guard import Guard
 from baton.local.paths import RunDir
 
 MEBIBYTE = 1024 * 1024
@@ -17,6 +18,8 @@ class UpOptions:
     """`demo`, a directory, or a .gguf file."""
     name: str | None = None
     """Name under which the model is served; None: after its file."""
+    chat_template: Path | None = None
+    """File of a chat template to take instead of the model's."""
     prefill: int | None = None
     """Prefill workers; None: one, but none when aggregated."""
     decode: int = 1
@@ -34,6 +37,8 @@ class UpOptions:
     """Name of the fleet in Redis; None: one of this machine and port alone."""
     host: str = "127.0.0.1"
     grpc_port: int = 7600
+    http_port: int | None = 8000
+    """Where the gateway serves; None: there is none."""
     kv_bytes: int = 512 * MEBIBYTE
     """KV memory of each worker."""
     segment_bytes: int = 256 * MEBIBYTE
@@ -45,6 +50,7 @@ class UpOptions:
     """Seconds that running requests may take when all stops."""
     directory: Path | None = None
     """Where state and logs go; None: a directory of the port."""
+    guard: Guard = field(default_factory=Guard)
     service_flags: tuple[str, ...] = ()
     """Further flags of services, such as `router:--max-waiting=4`; `worker:` is both roles."""
 
@@ -69,6 +75,11 @@ class UpOptions:
         """Where clients on this machine reach it: the first router's."""
         return self.reachable(f"{self.host}:{self.grpc_port}")
 
+    @property
+    def http_address(self) -> str | None:
+        """Where HTTP clients on this machine reach it."""
+        return None if self.http_port is None else self.reachable(f"{self.host}:{self.http_port}")
+
     def reachable(self, address: str) -> str:
         """Where clients on this machine reach what listens at `address`."""
         host, _, port = address.rpartition(":")
@@ -79,6 +90,7 @@ class UpOptions:
         flags: dict[str, object] = {
             "--model": self.model,
             "--name": self.name,
+            "--chat-template": self.chat_template,
             "--prefill": self.prefill,
             "--decode": self.decode,
             "--hosts": self.hosts,
@@ -89,6 +101,7 @@ class UpOptions:
             "--fleet": self.fleet,
             "--host": self.host,
             "--grpc-port": self.grpc_port,
+            "--http-port": self.http_port,
             "--kv-memory": self.kv_bytes,
             "--shared-memory": self.segment_bytes,
             "--block-size": self.block_size,
@@ -98,6 +111,8 @@ class UpOptions:
         }
         arguments = [f"{flag}={value}" for flag, value in flags.items() if value is not None]
         arguments += ["--aggregated"] if self.aggregated else []
+        arguments += ["--no-gateway"] if self.http_port is None else []
+        arguments += self.guard.arguments()
         return [*arguments, *(f"--service-flag={flag}" for flag in self.service_flags)]
 
 

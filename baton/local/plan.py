@@ -64,6 +64,9 @@ def make_plan(
     for i, name in enumerate(router_names(options.routers)):
         port = options.grpc_port if i == 0 else free_port()
         specs.append(services.router(name, f"{options.host}:{port}"))
+    if options.http_port is not None:
+        routers = [spec.address for spec in specs if spec.kind is Kind.ROUTER]
+        specs.append(services.gateway(f"{options.host}:{options.http_port}", routers))
     pinned = {name: share for (name, _), share in zip(names, shares, strict=True)}
     return Plan(tuple(specs), pinned, threads)
 
@@ -140,15 +143,24 @@ class _Services:
         return self._spec(name, kind, address, flags)
 
     def router(self, name: str, address: str) -> ProcessSpec:
+        template = self.options.chat_template
         flags = {
             **self._fleet(),
             "--model": self.model.path,
             "--model-name": self.model.name,
+            "--chat-template": template.absolute() if template is not None else "",
             "--ttft-interactive-s": self.options.ttft_target,
             "--grace-s": self.options.grace,
         }
         switches = ["--disaggregation=never"] if self.options.aggregated else []
         return self._spec(name, Kind.ROUTER, address, flags, switches)
+
+    def gateway(self, address: str, routers: Sequence[str]) -> ProcessSpec:
+        flags: dict[str, object] = {
+            "--router": ",".join(map(self.options.reachable, routers)),
+            "--grace-s": self.options.grace,
+        }
+        return self._spec("gateway", Kind.GATEWAY, address, flags)
 
     def _fleet(self) -> dict[str, object]:
         machine = f"{socket.gethostname()}-{self.options.grpc_port}"
@@ -163,7 +175,15 @@ class _Services:
         switches: Sequence[str] = (),
     ) -> ProcessSpec:
         run_dir = self.options.run_dir
-        flags = {"--address": address, "--ready-file": run_dir.ready_file(name), **flags}
+        flags = {
+            "--address": address,
+            "--ready-file": run_dir.ready_file(name),
+            "--process-name": name,
+            "--log-format": "human",  # nobody but people reads the files
+            **flags,
+        }
+        if kind is not Kind.GATEWAY:  # which has them at its own address
+            flags["--metrics-address"] = "127.0.0.1:0"
         progress = flags.get("--progress-file")
         return ProcessSpec(
             name=name,
@@ -172,6 +192,7 @@ class _Services:
                 *(sys.executable, "-P", "-m", f"services.{kind}"),
                 *(f"{flag}={value}" for flag, value in flags.items() if value != ""),
                 *switches,
+                *self.options.guard.flags(kind),
                 *_further(self.options.service_flags, kind),
             ),
             address=address,

@@ -16,7 +16,8 @@ from baton.local.problem import Problem
 
 _SERVE_PACKAGES = (
     "services", "engine", "torch", "tokenizers", "jinja2", "redis", "pydantic_settings",
-    "grpc_health", "grpc_reflection", "xxhash", "psutil", "safetensors", "numpy", "gguf",
+    "grpc_health", "grpc_reflection", "xxhash", "psutil", "safetensors", "numpy", "gguf", "fastapi",
+    "uvicorn", "httptools",
 )  # fmt: skip
 _SHARED_MEMORY = Path("/dev/shm")
 _PROBE_SECONDS = 2.0
@@ -32,25 +33,36 @@ def check_packages(names: Sequence[str] = _SERVE_PACKAGES) -> None:
         )
 
 
-def check_port(options: UpOptions) -> None:
-    """Whether the router's port is free."""
-    host, port = options.host.strip("[]"), options.grpc_port
+def check_ports(options: UpOptions) -> None:
+    """Whether the ports of the router and the gateway are free."""
+    if not _free(options.host, options.grpc_port):
+        server = _who_serves(options.guard.client(options.address))
+        raise Problem(
+            f"port {options.grpc_port} is taken by {server}. "
+            "Stop it, or choose another port with --grpc-port"
+        )
+    if options.http_port is not None and not _free(options.host, options.http_port):
+        raise Problem(
+            f"port {options.http_port} is taken by another program. Stop it, choose another port "
+            "with --http-port, or serve gRPC alone with --no-gateway"
+        )
+
+
+def _free(host: str, port: int) -> bool:
+    host = host.strip("[]")
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-            return
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise Problem(f"cannot listen on {host}:{port}: {error.strerror}") from error
-    raise Problem(
-        f"port {port} is taken by {_who_serves(options.address)}. "
-        "Stop it, or choose another port with --grpc-port"
-    )
+            return False
+    return True
 
 
-def _who_serves(address: str) -> str:
-    with Client(address) as client:
+def _who_serves(client: Client) -> str:
+    with client:
         try:
             return f"a Baton that serves {client.model(timeout=_PROBE_SECONDS).name}"
         except errors.BatonError as error:
@@ -84,6 +96,12 @@ def check_hosts(options: UpOptions) -> None:
             f"--hosts {options.hosts} is more than there are workers ({options.workers}): "
             "a host without a worker does nothing. Ask for more with --prefill or --decode"
         )
+
+
+def check_chat_template(options: UpOptions) -> None:
+    """Whether the file of the chat template is there."""
+    if options.chat_template is not None and not options.chat_template.is_file():
+        raise Problem(f"--chat-template: there is no file {options.chat_template}")
 
 
 def check_redis(url: str) -> None:

@@ -25,6 +25,7 @@ class Kind(StrEnum):
     PREFILL = "prefill"
     DECODE = "decode"
     ROUTER = "router"
+    GATEWAY = "gateway"
 
 
 class Phase(StrEnum):

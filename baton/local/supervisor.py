@@ -12,6 +12,7 @@ from baton.local.problem import Problem
 from baton.local.state import Kind, ProcessState
 
 STOP_ORDER: tuple[tuple[Kind, ...], ...] = (
+    (Kind.GATEWAY,),
     (Kind.ROUTER,),
     (Kind.PREFILL, Kind.DECODE),
     (Kind.TRANSFER,),

@@ -95,9 +95,11 @@ def reserved(options: UpOptions) -> Iterator[None]:
 def prepare(options: UpOptions, say: Say) -> Prepared:
     """Looks whether all that is needed is there; to be called in `reserved`. Raises Problem."""
     preflight.check_packages()
+    options.guard.check(options.host)
     preflight.check_hosts(options)
+    preflight.check_chat_template(options)
     stop_leftovers(options.run_dir)
-    preflight.check_port(options)
+    preflight.check_ports(options)
     preflight.check_shared_memory(options)
     valkey = None
     if options.redis is None:
@@ -172,18 +174,20 @@ class Run:
         states = self.supervisor.states()
         pids = {state.pid for state in states if state.kind in (Kind.PREFILL, Kind.DECODE)}
         routers = [state.address for state in states if state.kind is Kind.ROUTER]
-        return all(_complete_at(self._options.reachable(one), pids) for one in routers)
+        return all(self._complete_at(self._options.reachable(one), pids) for one in routers)
 
-
-def _complete_at(address: str, pids: Set[int]) -> bool:
-    with Client(address) as client:
-        return fleet_complete(client, pids)
+    def _complete_at(self, address: str, pids: Set[int]) -> bool:
+        with self._options.guard.client(address) as client:
+            return fleet_complete(client, pids)
 
 
 def fleet_complete(client: Client, pids: Set[int]) -> bool:
-    """Whether the router answers, knows the workers of these pids, and has answers of them."""
+    """Whether the router answers, knows the workers of these pids, and has answers of them. That
+    it answers must do where the client has no operator's key."""
     try:
         fleet = client.fleet(timeout=_FLEET_SECONDS)
+    except (errors.Unauthenticated, errors.PermissionDenied):
+        return True
     except errors.BatonError:
         return False
     answering = {worker.record.pid for worker in fleet.workers if worker.HasField("status")}

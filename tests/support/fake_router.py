@@ -68,12 +68,20 @@ class FakeRouter(inference_pb2_grpc.InferenceServiceServicer):
     def __init__(self, script: Script = two_tokens, address: str = "127.0.0.1:0") -> None:
         self.script = script
         self.fleet = inference_pb2.GetFleetResponse()
+        self.ended: list[inference_pb2.RequestReport] = []
         self.default_sampling = sampling_pb2.SamplingParams(temperature=0.5, top_k=4)
         self.interactive_targets = inference_pb2.Targets(
             ttft=duration_pb2.Duration(seconds=2), itl=duration_pb2.Duration(nanos=250_000_000)
         )
         self.requests: list[inference_pb2.GenerateRequest] = []
+        self.tokenized: list[inference_pb2.TokenizeRequest] = []
         self.checked: list[bool] = []
+        self.trailing: list[tuple[str, str]] = []
+        """Metadata that comes with the end of each generation."""
+        self.metadata: list[dict[str, str]] = []
+        """What came with each generation."""
+        self.model_error: errors.BatonError | None = None
+        self.tool_format = inference_pb2.TOOL_FORMAT_UNSPECIFIED
         self.cancelled = threading.Event()
         """Set once a client cancelled a call."""
         self.finished = threading.Event()
@@ -92,6 +100,8 @@ class FakeRouter(inference_pb2_grpc.InferenceServiceServicer):
 
     def Generate(self, request, context):
         self.requests.append(request)
+        self.metadata.append({key: str(value) for key, value in context.invocation_metadata()})
+        context.set_trailing_metadata(tuple(self.trailing))
         context.add_callback(lambda: None if self.finished.is_set() else self.cancelled.set())
         try:
             yield from self.script(request)
@@ -100,6 +110,8 @@ class FakeRouter(inference_pb2_grpc.InferenceServiceServicer):
         self.finished.set()
 
     def GetModel(self, request, context):
+        if self.model_error is not None:
+            context.abort_with_status(rpc_status.to_status(errors.to_status(self.model_error)))
         limits = worker_pb2.ModelLimits(
             name="tiny", vocab_size=300, context_tokens=512, eos_token_ids=[1, 2]
         )
@@ -109,8 +121,28 @@ class FakeRouter(inference_pb2_grpc.InferenceServiceServicer):
             default_max_tokens=64,
             default_sampling=self.default_sampling,
             interactive_targets=self.interactive_targets,
+            tool_format=self.tool_format,
+        )
+
+    def Tokenize(self, request, context):
+        self.tokenized.append(request)
+        texts = [f"{byte:c}".encode() for byte in request.text.encode()]
+        return inference_pb2.TokenizeResponse(token_ids=list(request.text.encode()), texts=texts)
+
+    def Detokenize(self, request, context):
+        if max(request.token_ids, default=0) >= 300:
+            error = errors.InvalidRequest("token_ids[0]", "is not a token")
+            context.abort_with_status(rpc_status.to_status(errors.to_status(error)))
+        return inference_pb2.DetokenizeResponse(
+            text=bytes(request.token_ids).decode(errors="replace")
         )
 
     def GetFleet(self, request, context):
         self.checked.append(request.check_integrity)
         return self.fleet
+
+    def ListRequests(self, request, context):
+        ended = self.ended[request.after :]
+        return inference_pb2.ListRequestsResponse(
+            requests=ended[-request.limit :], sequence=len(self.ended)
+        )

@@ -10,6 +10,7 @@ import pytest
 from google.protobuf import duration_pb2
 
 from baton import errors, events
+from baton.addresses import to_target
 from baton.client import AsyncClient, Client, Message, ResumeFrom
 from baton.v1 import inference_pb2, sampling_pb2
 from tests.support.fake_router import FakeRouter, accepted, completed, delta, ended, two_tokens
@@ -305,6 +306,10 @@ def test_model_and_fleet():
             "tiny", 300, 512, frozenset({1, 2}), True, 64, recommended, events.Targets(2.0, 0.25)
         )
         assert client.fleet(check_integrity=True).queue.waiting == 3
+        router.ended = [inference_pb2.RequestReport(request_id=name) for name in "abc"]
+        answer = client.requests(after=1, limit=1)
+        assert [one.request_id for one in answer.requests] == ["c"]
+        assert answer.sequence == 3
         client.fleet()
         assert router.checked == [True, False]
 
@@ -336,6 +341,7 @@ async def test_async_events_and_complete():
             assert whole.text == "Hello sea"
             assert (await client.model()).name == "tiny"
             assert (await client.fleet()).queue.waiting == 0
+            assert (await client.requests()).sequence == 0
         assert list(router.requests[0].token_ids.ids) == [1, 2, 3]
         assert router.requests[1].chat.messages[0].content == "hi"
 
@@ -412,3 +418,87 @@ async def test_async_many_streams_at_once():
         async with AsyncClient(router.address) as client:
             whole = await asyncio.gather(*(client.complete("hi") for _ in range(8)))
     assert [one.text for one in whole] == ["Hello sea"] * 8
+
+
+def test_calls_carry_metadata_and_end_with_an_explanation():
+    report = inference_pb2.RequestReport(request_id="r-1").SerializeToString()
+    with FakeRouter() as router, Client(router.address) as client:
+        router.trailing = [("baton-explanation", "waited"), ("baton-report-bin", report)]
+        stream = client.generate("hi", metadata={"authorization": "Bearer k"})
+        assert stream.explanation == ""
+        list(stream)
+    assert router.metadata[0]["authorization"] == "Bearer k"
+    assert stream.explanation == "waited"
+    assert stream.report is not None
+    assert stream.report.request_id == "r-1"
+
+
+async def test_async_streams_end_with_an_explanation_even_a_broken_one():
+    with FakeRouter() as router:
+        router.trailing = [("baton-explanation", "waited"), ("baton-report-bin", b"\xff\xff")]
+        async with AsyncClient(router.address) as client:
+            stream = client.generate("hi")
+            [event async for event in stream]
+    assert (stream.explanation, stream.report) == ("waited", None)
+
+
+async def test_tokens_and_back():
+    with FakeRouter() as router, Client(router.address) as client:
+        expected = events.Tokens((104, 105), (b"h", b"i"))
+        assert client.tokenize("hi", special_tokens=False) == expected
+        assert client.detokenize([104, 105]) == "hi"
+        with pytest.raises(errors.InvalidRequest):
+            client.detokenize([300])
+        async with AsyncClient(router.address) as other:
+            assert await other.tokenize("hi") == expected
+            assert await other.detokenize([104]) == "h"
+            await other.tokenize([Message("user", "a")], model="tiny")
+    assert [one.without_special_tokens for one in router.tokenized] == [True, False, False]
+    assert router.tokenized[2].chat.messages[0].content == "a"
+    assert router.tokenized[2].model == "tiny"
+
+
+def test_the_texts_of_tokens_and_the_way_to_call_tools():
+    def script(request):
+        top = sampling_pb2.TokenLogprob(token_id=2, logprob=-1.0, text=b"t")
+        token = sampling_pb2.SampledToken(token_id=1, logprob=-0.5, text=b"s", top_logprobs=[top])
+        yield delta("s", token)
+        yield completed(request)
+
+    with FakeRouter(script) as router, Client(router.address) as client:
+        (token,) = client.complete("hi", logprobs=1).tokens
+        assert (token.text, token.top[0].text) == (b"s", b"t")
+        assert client.model().tool_format is events.ToolFormat.NONE
+        router.tool_format = inference_pb2.TOOL_FORMAT_HERMES
+        assert client.model().tool_format is events.ToolFormat.HERMES
+
+
+def test_several_addresses_are_used_in_turn():
+    with (
+        FakeRouter() as one,
+        FakeRouter() as two,
+        Client(f"{one.address}, {two.address}") as client,
+    ):
+        deadline = time.monotonic() + SOON
+        while not (one.requests and two.requests):
+            client.complete("hi")
+            assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize(
+    ("address", "target"),
+    [
+        ("localhost:7600", "localhost:7600"),
+        ("dns:///routers:7600", "dns:///routers:7600"),
+        ("ipv4:1.2.3.4:1,5.6.7.8:2", "ipv4:1.2.3.4:1,5.6.7.8:2"),
+        ("1.2.3.4:1, 5.6.7.8:2", "ipv4:1.2.3.4:1,5.6.7.8:2"),
+        ("[::1]:1,[::2]:2", "ipv6:[::1]:1,[::2]:2"),
+    ],
+)
+def test_addresses_are_targets(address, target):
+    assert to_target(address) == target
+
+
+def test_several_names_are_no_target():
+    with pytest.raises(ValueError, match="must be IP addresses"):
+        to_target("a:1,b:2")

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 from baton import errors
-from baton._convert import Message, to_request, to_timeout
+from baton._checks import to_timeout
+from baton._convert import to_request
+from baton.constraints import Choice, Grammar, JsonObject, JsonSchema, Regex
 from baton.events import ResumeFrom
+from baton.prompts import Conversation, Message, ToolCall
 from baton.v1 import inference_pb2
 
 
@@ -187,3 +190,70 @@ def test_timeouts():
     for wrong in ("2", True):
         with pytest.raises(TypeError, match="timeout"):
             to_timeout(wrong)
+
+
+def test_conversations_with_tools_arrive():
+    call = ToolCall("c1", "f", "{}")
+    conversation = Conversation(
+        [
+            Message("user", "a", name="ann"),
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            Message("tool", "4", tool_call_id="c1"),
+        ],
+        tools_json=['{"type":"function"}'],
+        template_variables={"thinking": False},
+    )
+    chat = to_request(conversation, {}).chat
+    assert (chat.messages[0].role, chat.messages[0].name) == ("user", "ann")
+    (sent,) = chat.messages[1].tool_calls
+    assert (sent.id, sent.name, sent.arguments_json) == call
+    assert chat.messages[2].tool_call_id == "c1"
+    assert list(chat.tools_json) == ['{"type":"function"}']
+    assert chat.template_variables_json == '{"thinking": false}'
+
+
+@pytest.mark.parametrize(
+    ("conversation", "argument"),
+    [
+        (Conversation([Message("user", "a", name=5)]), "prompt[0].name"),
+        (Conversation([Message("a", "a", tool_calls=[1])]), "prompt[0].tool_calls[0]"),
+        (
+            Conversation([Message("a", "a", tool_calls=[ToolCall("a", "b", 1)])]),
+            "prompt[0].tool_calls[0].arguments_json",
+        ),
+        (Conversation([], tools_json=[{}]), "tools_json[0]"),
+        (Conversation([], template_variables=[1]), "template_variables"),
+    ],
+)
+def test_wrong_conversations_name_the_argument(conversation, argument):
+    with pytest.raises(TypeError) as raised:
+        to_request(conversation, {})
+    assert str(raised.value).startswith(f"{argument}:")
+
+
+def test_template_variables_must_be_json():
+    with pytest.raises(errors.InvalidRequest) as raised:
+        to_request(Conversation([], template_variables={"a": float("nan")}), {})
+    assert raised.value.field == "chat.template_variables_json"
+
+
+@pytest.mark.parametrize(
+    ("constraint", "kind", "value"),
+    [
+        (JsonSchema("{}"), "json_schema", "{}"),
+        (JsonObject(), "json_object", True),
+        (Regex("a+"), "regex", "a+"),
+        (Grammar("start: a"), "grammar", "start: a"),
+    ],
+)
+def test_constraints_arrive(constraint, kind, value):
+    sent = to_request("hi", {"constraint": constraint}).sampling.constraint
+    assert sent.WhichOneof("kind") == kind
+    assert getattr(sent, kind) == value
+
+
+def test_a_choice_arrives():
+    sent = to_request("hi", {"constraint": Choice(("a", "b"))}).sampling.constraint
+    assert list(sent.choice.texts) == ["a", "b"]
+    with pytest.raises(TypeError, match="constraint:"):
+        to_request("hi", {"constraint": {"regex": "a"}})

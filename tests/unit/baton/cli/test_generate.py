@@ -89,6 +89,21 @@ def test_more_options_reach_the_router():
     assert sampling.HasField("prompt_logprobs")
 
 
+def test_what_the_output_must_be_reaches_the_router(tmp_path):
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "integer"}')
+    with FakeRouter() as router:
+        assert run(router, "Once", f"--json-schema={schema}").exit_code == 0
+        assert run(router, "Once", "--regex=[a-z]+").exit_code == 0
+        both = run(router, "Once", "--regex=a", f"--json-schema={schema}")
+        gone = run(router, "Once", f"--json-schema={tmp_path / 'gone'}")
+    held = [request.sampling.constraint for request in router.requests]
+    assert [one.WhichOneof("kind") for one in held] == ["json_schema", "regex"]
+    assert held[0].json_schema == '{"type": "integer"}'
+    assert held[1].regex == "[a-z]+"
+    assert (both.exit_code, gone.exit_code) == (2, 2)
+
+
 def test_options_for_the_scheduler_reach_the_router():
     with FakeRouter() as router:
         done = run(
@@ -158,15 +173,18 @@ def test_stdin_and_chat():
 
 def test_json_is_one_event_a_line():
     def script(request):
-        top = [sampling_pb2.TokenLogprob(token_id=3, logprob=-0.5)]
-        yield delta("ü", sampling_pb2.SampledToken(token_id=3, logprob=-0.5, top_logprobs=top))
+        top = [sampling_pb2.TokenLogprob(token_id=3, logprob=-0.5, text=b"\xc3")]
+        token = sampling_pb2.SampledToken(
+            token_id=3, logprob=-0.5, top_logprobs=top, text="ü".encode()
+        )
+        yield delta("ü", token)
         yield completed(request)
 
     with FakeRouter(script) as router:
         done = run(router, "Once", "--json", "--logprobs=1", "--seed=4")
     first, last = (json.loads(line) for line in done.output.splitlines())
-    top = [{"id": 3, "logprob": -0.5}]
-    token = {"id": 3, "logprob": -0.5, "top": top}
+    top = [{"id": 3, "logprob": -0.5, "text": [195]}]
+    token = {"id": 3, "logprob": -0.5, "top": top, "text": [195, 188]}
     assert first == {"event": "delta", "text": "ü", "tokens": [token], "choice": 0}
     assert last["event"] == "completed"
     assert last["choices"] == [

@@ -39,7 +39,8 @@ def test_up_says_where_it_serves_and_ctrl_c_stops_everything_in_order(baton):
     process = baton.up("--prefill=2", "--threads=3")
     state = baton.wait_phase()
     names = [one.name for one in state.processes]
-    assert names == ["valkey", "transfer", "prefill-0", "prefill-1", "decode-0", "router"]
+    workers = ["prefill-0", "prefill-1", "decode-0"]
+    assert names == ["valkey", "transfer", *workers, "router", "gateway"]
     process.send_signal(signal.SIGINT)
     out, err = end(process)
     assert process.returncode == 0
@@ -52,9 +53,9 @@ def test_up_says_where_it_serves_and_ctrl_c_stops_everything_in_order(baton):
     assert str(baton.run_dir / "logs") in out
     assert_all_gone(state)
     order = baton.stop_order()
-    assert order[0] == "router"
-    assert set(order[1:4]) == {"prefill-0", "prefill-1", "decode-0"}
-    assert order[4] == "transfer"
+    assert order[:2] == ["gateway", "router"]
+    assert set(order[2:5]) == {"prefill-0", "prefill-1", "decode-0"}
+    assert order[5] == "transfer"
     assert baton.state() is None
     for name in names:
         assert (baton.run_dir / "logs" / f"{name}.log").stat().st_size > 0
@@ -72,7 +73,7 @@ def test_several_routers_all_serve_and_are_shown(baton):
     out, _ = end(process)
     assert all(re.search(rf"{one.name} +{one.address} ", out) for one in routers)
     assert_all_gone(state)
-    assert set(baton.stop_order()[:2]) == {"router-0", "router-1"}
+    assert set(baton.stop_order()[1:3]) == {"router-0", "router-1"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -155,7 +156,7 @@ def test_nobody_reading_its_output_does_not_keep_it_from_stopping(baton):
     process.send_signal(signal.SIGINT)
     assert process.wait(SOON) == 0
     assert_all_gone(state)
-    assert baton.stop_order()[0] == "router"
+    assert baton.stop_order()[:2] == ["gateway", "router"]
     assert baton.state() is None
 
 
@@ -233,7 +234,7 @@ def test_detach_returns_when_ready_and_down_stops_it(baton):
     assert (down.returncode, down.stdout) == (0, f"stopped Baton at {baton.address}\n")
     assert not state.supervisor.alive()
     assert_all_gone(state)
-    assert baton.stop_order()[0] == "router"
+    assert baton.stop_order()[:2] == ["gateway", "router"]
     again = baton.run("down", f"--run-dir={baton.run_dir}")
     assert again.returncode == 0
     assert "not running" in again.stdout

@@ -20,6 +20,7 @@ def test_arguments_mean_the_same_to_a_copy_of_the_program():
         routers=3,
         dtype="float32", redis="redis://x", fleet="f", host="0.0.0.0", grpc_port=7,
         kv_bytes=1234, segment_bytes=99, block_size=8, grace=1.5, directory=Path("/r"),
+        chat_template=Path("c.jinja"),
         service_flags=("router:--a=1", "worker:--b=2"),
     )  # fmt: skip
     found = parsed(options.arguments())
@@ -33,7 +34,7 @@ def test_arguments_mean_the_same_to_a_copy_of_the_program():
     assert parse_bytes(found["kv_memory"]) == 1234
     assert parse_bytes(found["shared_memory"]) == 99
     assert (found["block_size"], found["grace"]) == (8, 1.5)
-    assert found["run_dir"] == Path("/r")
+    assert (found["run_dir"], found["chat_template"]) == (Path("/r"), Path("c.jinja"))
     assert list(found["service_flag"]) == ["router:--a=1", "worker:--b=2"]
     assert found["detach"] is False
 

@@ -8,6 +8,7 @@ from baton.local.options import UpOptions
 from baton.local.plan import free_port, make_plan, share_cores
 from baton.local.state import Kind
 from services.decode.settings import DecodeSettings
+from services.gateway.settings import GatewaySettings
 from services.prefill.settings import PrefillSettings
 from services.router.settings import RouterSettings
 from services.transfer.settings import TransferSettings
@@ -32,9 +33,11 @@ def by_name(plan):
 
 def test_the_default_is_one_of_each():
     specs = by_name(plan_of())
-    assert list(specs) == ["valkey", "transfer", "prefill-0", "decode-0", "router"]
+    assert list(specs) == ["valkey", "transfer", "prefill-0", "decode-0", "router", "gateway"]
     assert specs["router"].address == "127.0.0.1:7600"
     assert "services.router" in specs["router"].command
+    assert specs["gateway"].address == "127.0.0.1:8000"
+    assert flag(specs["gateway"], "router") == "127.0.0.1:7600"
     assert flag(specs["router"], "model") == "/models/tiny"
     assert flag(specs["router"], "model-name") == "tiny"
     for name in ("prefill-0", "decode-0"):
@@ -81,6 +84,19 @@ def test_several_routers_are_one_fleet_and_the_first_has_the_port():
         assert len({flag(spec, name) for spec in routers}) == 1
     assert flag(routers[1], "fleet") == flag(specs["decode-0"], "fleet")
     assert all("-x" in spec.command for spec in routers)
+    own = [spec.address.replace("0.0.0.0", "127.0.0.1") for spec in routers]
+    assert flag(specs["gateway"], "router") == ",".join(own)
+
+
+def test_all_tell_metrics_at_ports_of_their_own():
+    specs = by_name(plan_of())
+    for name in ("transfer", "prefill-0", "decode-0", "router"):
+        assert flag(specs[name], "metrics-address") == "127.0.0.1:0"
+    assert flag(specs["gateway"], "metrics-address") is None  # it has them at its own
+
+
+def test_there_may_be_no_gateway():
+    assert "gateway" not in by_name(plan_of(http_port=None))
 
 
 def test_the_services_understand_their_flags():
@@ -89,6 +105,7 @@ def test_the_services_understand_their_flags():
         Kind.PREFILL: PrefillSettings,
         Kind.DECODE: DecodeSettings,
         Kind.ROUTER: RouterSettings,
+        Kind.GATEWAY: GatewaySettings,
     }
     for aggregated in (False, True):
         plan = plan_of(aggregated=aggregated, prefill=1, dtype="float32", grpc_port=7601, hosts=2)
@@ -103,6 +120,12 @@ def test_the_services_understand_their_flags():
         assert understood[Kind.ROUTER].disaggregation == ("never" if aggregated else "auto")
         assert understood[Kind.DECODE].core_set == {1}
         assert understood[Kind.PREFILL].served_name == "tiny"
+
+
+def test_a_chat_template_goes_to_the_routers():
+    specs = by_name(plan_of(chat_template=Path("c.jinja")))
+    assert flag(specs["router"], "chat-template") == str(Path.cwd() / "c.jinja")
+    assert flag(by_name(plan_of())["router"], "chat-template") is None
 
 
 def test_aggregated_has_no_prefill_worker_unless_asked():

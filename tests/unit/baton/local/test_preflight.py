@@ -13,26 +13,33 @@ from tests.support.fake_router import FakeRouter
 
 
 def test_a_free_port_is_fine():
-    preflight.check_port(UpOptions(grpc_port=free_port()))
+    preflight.check_ports(UpOptions(http_port=None, grpc_port=free_port()))
 
 
 def test_a_port_taken_by_a_baton_names_its_model():
     with FakeRouter() as router:
         port = int(router.address.rpartition(":")[2])
         with pytest.raises(Problem, match=f"port {port} is taken by a Baton that serves tiny"):
-            preflight.check_port(UpOptions(grpc_port=port))
+            preflight.check_ports(UpOptions(http_port=None, grpc_port=port))
 
 
 def test_a_port_taken_by_something_else():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with pytest.raises(Problem, match=r"taken by another program.*--grpc-port"):
-            preflight.check_port(UpOptions(grpc_port=port))
+            preflight.check_ports(UpOptions(http_port=None, grpc_port=port))
+
+
+def test_a_taken_http_port_says_which_flag_helps():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(Problem, match=r"--http-port.*--no-gateway"):
+            preflight.check_ports(UpOptions(http_port=port, grpc_port=free_port()))
 
 
 def test_an_address_that_is_not_ours():
     with pytest.raises(Problem, match=r"cannot listen on 192.0.2.1"):
-        preflight.check_port(UpOptions(host="192.0.2.1", grpc_port=free_port()))
+        preflight.check_ports(UpOptions(http_port=None, host="192.0.2.1", grpc_port=free_port()))
 
 
 def test_shared_memory_that_is_too_small_says_how_much(tmp_path):
@@ -58,6 +65,14 @@ def test_a_host_without_a_worker_is_refused():
         preflight.check_hosts(UpOptions(hosts=3))
     with pytest.raises(Problem, match="--hosts 2"):
         preflight.check_hosts(UpOptions(hosts=2, aggregated=True))
+
+
+def test_a_chat_template_that_is_not_there(tmp_path):
+    path = tmp_path / "c.jinja"
+    with pytest.raises(Problem, match=r"--chat-template: there is no file .*c\.jinja"):
+        preflight.check_chat_template(UpOptions(chat_template=path))
+    path.write_text("")
+    preflight.check_chat_template(UpOptions(chat_template=path))
 
 
 def test_without_a_shared_memory_directory_there_is_nothing_to_check(tmp_path):

@@ -89,15 +89,15 @@ def test_an_old_ready_file_does_not_count(spec, supervise):
 
 
 def test_whoever_needs_another_stops_before_it(spec, supervise, tmp_path):
-    kinds = [Kind.VALKEY, Kind.TRANSFER, Kind.PREFILL, Kind.DECODE, Kind.ROUTER]
+    kinds = list(Kind)
     supervisor = supervise(*(spec(str(kind), kind=kind) for kind in kinds))
     supervisor.start()
     wait(supervisor.ready)
     assert supervisor.stop() == []
     order = (tmp_path / "stopped").read_text().split()
-    assert order[0] == "router"
-    assert set(order[1:3]) == {"prefill", "decode"}
-    assert order[3:] == ["transfer", "valkey"]
+    assert order[:2] == ["gateway", "router"]
+    assert set(order[2:4]) == {"prefill", "decode"}
+    assert order[4:] == ["transfer", "valkey"]
     assert supervisor.stop() == []
 
 

@@ -9,28 +9,40 @@ from pathlib import Path
 
 from baton import naming
 from baton.policy.fleet import Role
+from baton.tls import is_loopback
 from baton.v1 import inference_pb2_grpc
 from services.common import process, rpc
 from services.common.background import Background
 from services.common.fleet.store import FleetStore, RouterId
+from services.common.security import Security
+from services.common.telemetry import tracing
+from services.common.telemetry.metrics import measured
+from services.common.text import TextModel, TextModelError
 from services.router.cache_index import CacheIndex
 from services.router.cache_watch import CacheWatch
 from services.router.channels import Channels
+from services.router.constraint_checker import ConstraintChecker
 from services.router.dispatch import DispatchConfig, Dispatcher
+from services.router.door import Door
 from services.router.fleet import FleetView
 from services.router.generation import Generator
 from services.router.intake import Intake
+from services.router.keys import Keys
 from services.router.leases import GrpcLeaseTransport, LeaseKeeper
 from services.router.legs import Legs
+from services.router.metrics import RouterMetrics
+from services.router.recent import RecentReports
 from services.router.recording import Recorder
 from services.router.register import Register
 from services.router.report import Reporter
 from services.router.request import ClassTargets
+from services.router.request_metrics import RequestMetrics
 from services.router.retry import Retries, RetryLimits
 from services.router.service import SERVICE_NAME, InferenceService
 from services.router.settings import RouterSettings
 from services.router.status import FleetStatus
-from services.router.text import TextModel, TextModelError
+from services.router.tenants import Tenants
+from services.router.traces import Traces
 
 log = logging.getLogger("services.router")
 
@@ -43,10 +55,20 @@ _STOP_S = 1.0
 
 async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     """Serves until `stop`, then finishes what runs."""
-    text = await _load_text(settings)
+    security = await asyncio.to_thread(
+        Security.of, settings, client_certificates=settings.tls_client_certs
+    )
+    security.check_bind(settings.address)
     router_id = RouterId(settings.router_id or naming.new_id("router"))
     async with AsyncExitStack() as open_parts:
         closing = open_parts.push_async_callback
+        metrics = await open_parts.enter_async_context(
+            measured("router", router_id, settings.metrics_address)
+        )
+        keys = Keys(settings.api_keys)
+        await keys.start()
+        closing(keys.close)
+        text = await _load_text(settings)
         store = FleetStore(settings.redis, settings.fleet)
         closing(store.close)
         fleet = FleetView(store, roles=_roles(settings))
@@ -55,7 +77,7 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
         dispatcher = Dispatcher(store, fleet, router_id, _dispatch_config(settings, targets))
         closing(dispatcher.close)
         background = Background(_RELEASE_S)
-        channels = Channels(background)
+        channels = Channels(background, connect=partial(rpc.channel, security=security))
         closing(channels.close)
         leases = LeaseKeeper(GrpcLeaseTransport(channels), background, settings.lease_ttl_s)
         closing(leases.close)
@@ -69,21 +91,38 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
         closing(recorder.close)
 
         register = Register(settings.max_running)
-        intake = Intake(text, fleet, settings.model_name, settings.default_max_tokens, targets)
+        constraints = ConstraintChecker()
+        closing(constraints.close)
+        intake = Intake(
+            text, fleet, settings.model_name, settings.default_max_tokens, targets, constraints
+        )
         legs = Legs(channels, settings.prefill_timeout_s, settings.decode_stall_s, fleet.lost)
         retries = Retries(_retry_limits(settings))
-        reporter = Reporter([recorder.record])
+        recent = RecentReports()
+        requests = RequestMetrics(targets)
+        metrics.add(requests.source())
+        metrics.add(RouterMetrics(register, dispatcher, fleet, leases, index.__len__).source())
+        traces = Traces(tracing.active(), channels, fleet)
+        reporter = Reporter([recorder.record, recent.keep, requests.record, traces.keep])
         generator = Generator(
             intake, register, dispatcher, fleet, legs, leases, retries, background, index, reporter
         )
         status = FleetStatus(
-            router_id, channels, fleet, dispatcher, register, leases, lambda: len(index)
+            router_id, channels, fleet, dispatcher, register, leases, index.__len__, metrics.address
         )
-        service = InferenceService(generator, intake, status)
+        tenants = Tenants(settings.limits, store.tenants, background, register.counters)
+        tenants.start()
+        closing(tenants.close)
+        door = Door(keys, tenants)
+        if not (keys.required or security.wants_certificates or is_loopback(settings.address)):
+            log.warning("whoever reaches %s may do anything: see --api-keys", settings.address)
+        service = InferenceService(generator, intake, status, recent, door, traces)
         server = await rpc.serve(
             settings.address,
             [partial(inference_pb2_grpc.add_InferenceServiceServicer_to_server, service)],
             [SERVICE_NAME],
+            security,
+            [door],
         )
         closing(server.stop, _STOP_S)
 
@@ -104,7 +143,7 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
 
 async def _load_text(settings: RouterSettings) -> TextModel:
     try:
-        return await asyncio.to_thread(TextModel.load, Path(settings.model))
+        return await asyncio.to_thread(TextModel.load, Path(settings.model), settings.chat_template)
     except TextModelError as error:
         raise OSError(str(error)) from error
 

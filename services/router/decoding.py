@@ -20,6 +20,7 @@ from services.router.holdings import Holdings
 from services.router.legs import Legs
 from services.router.life import Life
 from services.router.register import Counters
+from services.router.request_trace import DecodePart
 from services.router.retry import RetryLimits
 
 Deltas = AsyncGenerator[Delta, None]
@@ -55,9 +56,10 @@ class Decoding:
             worker = choice.decoder = await self._worker(life, choice)
             choice.decode_attempts += 1
             try:
-                async with aclosing(self._at(worker, life, choice)) as deltas:
-                    async for delta in deltas:
-                        yield delta
+                with life.trace.decoding(choice, worker) as part:
+                    async with aclosing(self._at(worker, life, choice, part)) as deltas:
+                        async for delta in deltas:
+                            yield delta
             except BatonError as error:
                 choice.needs_kv = choice.recovers = True
                 choice.finish_reason = choice.ending.reached(choice.emitted)
@@ -66,12 +68,13 @@ class Decoding:
                     attempts_left = self._limits.decode_attempts - failures
                     await self._holdings.prepare_retry(life, choice, worker, error, attempts_left)
 
-    async def _at(self, worker: Worker, life: Life, choice: Choice) -> Deltas:
+    async def _at(self, worker: Worker, life: Life, choice: Choice, part: DecodePart) -> Deltas:
         """What one worker adds, until the choice ends or leaves it, or the worker fails."""
         call = life.decode_call(choice, worker)
         if call.handoff is not None:
             self._holdings.hold_lease(call.handoff.lease)
-        async with aclosing(self._legs.decode(worker, call, life.deadline)) as events:
+        decoding = self._legs.decode(worker, call, life.deadline, part.headers)
+        async with aclosing(decoding) as events:
             async for event in events:
                 match event:
                     case Started():
@@ -80,6 +83,7 @@ class Decoding:
                         life.prompt_logprobs = prompt_logprobs
                     case Tokens(tokens):
                         life.take(choice, tokens)
+                        part.stepped()
                         if (delta := choice.show()) is not None:
                             yield delta
                         if choice.ended:
@@ -87,6 +91,7 @@ class Decoding:
                     case Finished(reason):
                         choice.finish_reason = reason
                     case HandedOff():
+                        part.handed_off(event.draining)
                         choice.finish_reason = choice.ending.reached(choice.emitted)
                         await self._holdings.move(life, choice, worker, event)
 

@@ -42,6 +42,8 @@ class PromptShown:
     text: str
     """Special tokens left out; empty unless echo was asked for."""
     tokens: tuple[SampledToken, ...]
+    has_logprobs: bool = False
+    """Whether log probabilities were asked for; the first token has none."""
 
 
 @dataclass(frozen=True, slots=True)

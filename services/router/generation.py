@@ -38,6 +38,7 @@ from services.router.life import Life
 from services.router.merge import merged
 from services.router.register import Register
 from services.router.report import Reporter, Sink
+from services.router.request_trace import RequestTrace
 from services.router.retry import Retries
 from services.router.stopwatch import Stopwatch
 from services.router.validation import RequestFields
@@ -82,16 +83,20 @@ class Generator:
         """
         with self._register.request():
             watch = Stopwatch()
-            async with deadline.bounding("while the prompt was tokenized"):
-                accepted = await self._intake.accept(fields)
-            life = Life.of(accepted, deadline, watch)
-            with self._reporter.reporting(life, told):
-                try:
-                    async with aclosing(self._output(life)) as events:
-                        async for event in events:
-                            yield event
-                finally:
-                    self._holdings.let_all_go(life)
+            trace = RequestTrace(watch.arrived)
+            with trace.running():
+                async with deadline.bounding("while the prompt was tokenized"):
+                    accepted = await self._intake.accept(fields)
+                life = Life.of(accepted, deadline, watch, trace)
+                trace.accepted(life)
+                with self._reporter.reporting(life, told):
+                    try:
+                        async with aclosing(self._output(life)) as events:
+                            async for event in events:
+                                yield event
+                    finally:
+                        self._holdings.let_all_go(life)
+                        trace.ended(life)
             completed = life.completed()
             self._count(life, completed)
             yield completed
@@ -137,7 +142,12 @@ class Generator:
         lease = self._holdings.new_lease(life, worker)
         try:
             prefilled = await self._legs.prefill(
-                worker, life.leader.attempt, life.generation, lease, life.deadline
+                worker,
+                life.leader.attempt,
+                life.generation,
+                lease,
+                life.deadline,
+                life.trace.prefill_headers(),
             )
         except BatonError as error:
             self._holdings.let_lease_go(lease)

@@ -106,6 +106,7 @@ class Holdings:
 
         The first token is what counts: before it, retries come out of the fleet's budget.
         """
+        life.trace.retried(worker, error)
         if isinstance(error, Unavailable):
             self._fleet.report_failure(worker.worker_id, worker.incarnation)
         if not is_retryable(error) or attempts_left <= 0:

@@ -11,16 +11,16 @@ from typing import Protocol
 
 from baton import errors
 from baton.policy import fleet
+from services.common.constraints import Constraint
+from services.common.text import Conversation, SamplingDefaults, ToolFormat
 from services.router.ending import Ending
+from services.router.inputs import check_input, check_model, check_text
 from services.router.output import Output, TokenText
-from services.router.request import ClassTargets
-from services.router.sampling import TokenSequence, with_defaults
-from services.router.text import Message, SamplingDefaults
+from services.router.request import CheckedPrompt, ClassTargets, TokenizeFields
+from services.router.sampling import TokenSequence, check_vocabulary, with_defaults
 from services.router.validation import (
-    ChatPrompt,
     Generation,
     ModelLimits,
-    Prompt,
     RequestFields,
     TextPrompt,
     TokenPrompt,
@@ -32,25 +32,36 @@ _RETRY_AFTER_S = 1.0
 
 
 class Tokenizer(Protocol):
-    """What intake needs of `services.router.text.TextModel`."""
+    """What intake needs of `services.common.text.TextModel`."""
 
     @property
     def has_chat_template(self) -> bool: ...
+
+    @property
+    def tool_format(self) -> ToolFormat: ...
 
     @property
     def default_sampling(self) -> SamplingDefaults: ...
 
     def encode(self, text: str) -> list[int]: ...
 
-    def encode_chat(self, messages: Sequence[Message]) -> list[int]: ...
+    def encode_chat(self, conversation: Conversation) -> list[int]: ...
 
     def encode_piece(self, text: str) -> list[int]: ...
 
     def decode(self, ids: Sequence[int]) -> str: ...
 
+    def token_text(self, token_id: int) -> bytes: ...
+
     def detokenizer(self, prompt_ids: Sequence[int]) -> TokenText: ...
 
     def max_characters(self, context_tokens: int) -> int: ...
+
+
+class Constraints(Protocol):
+    """What intake needs of `services.router.constraint_checker.ConstraintChecker`."""
+
+    async def check(self, path: str, constraint: Constraint) -> None: ...
 
 
 class Fleet(Protocol):
@@ -68,6 +79,7 @@ class ServedModel:
     has_chat_template: bool
     default_sampling: SamplingDefaults
     targets: ClassTargets
+    tool_format: ToolFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +104,15 @@ class Intake:
         model_name: str,
         default_max_tokens: int,
         targets: ClassTargets,
+        constraints: Constraints | None = None,
     ) -> None:
+        """`constraints`: None leaves it to the workers whether constraints make sense."""
         self._tokenizer = tokenizer
         self._fleet = fleet_view
         self._model_name = model_name
         self._default_max_tokens = default_max_tokens
         self._targets = targets
+        self._constraints = constraints
         self._known: fleet.ModelLimits | None = None
 
     def model(self) -> ServedModel:
@@ -123,6 +138,7 @@ class Intake:
             self._tokenizer.has_chat_template,
             self._tokenizer.default_sampling,
             self._targets,
+            self._tokenizer.tool_format,
         )
 
     async def accept(self, fields: RequestFields) -> Accepted:
@@ -130,6 +146,8 @@ class Intake:
         model = self.model()
         sampling = with_defaults(fields.sampling, model.default_sampling, model.limits)
         checked = check_request(replace(fields, sampling=sampling), model.limits)
+        if self._constraints is not None and (held_to := checked.sampling.constraint) is not None:
+            await self._constraints.check("sampling.constraint", held_to)
         prompt_ids = await self._tokenize(checked.prompt)
         bad_words = [self._ways_to_write(word) for word in checked.bad_words]
         generation = check_prompt(checked, prompt_ids, model.limits, bad_words)
@@ -149,13 +167,46 @@ class Intake:
         """The word as tokens where it begins a text or continues a word, and behind a space."""
         return [tuple(self._tokenizer.encode_piece(text)) for text in (word, f" {word}")]
 
-    async def _tokenize(self, prompt: Prompt) -> Sequence[int]:
+    async def tokenize(self, asked: TokenizeFields) -> list[int]:
+        """The tokens of a text or a conversation, which need not fit the context.
+
+        Raises as `accept` does.
+        """
+        limits = self.model().limits
+        check_model(asked.model, limits)
+        prompt = asked.prompt
+        if prompt is None:
+            raise errors.InvalidRequest("input", "neither text nor chat is set")
+        if not isinstance(prompt, TextPrompt):
+            return list(await self._tokenize(check_input(prompt, limits)))
+        check_text(prompt.text, limits)
+        encode = self._tokenizer.encode if asked.special_tokens else self._tokenizer.encode_piece
+        return await asyncio.to_thread(encode, prompt.text)
+
+    async def detokenize(self, model: str, ids: tuple[int, ...]) -> str:
+        """The text of tokens, special ones left out. Raises InvalidRequest naming the field,
+        NotFound for another model, Unavailable."""
+        limits = self.model().limits
+        check_model(model, limits)
+        if len(ids) > limits.context_tokens:
+            raise errors.InvalidRequest(
+                "token_ids",
+                f"{len(ids)} tokens are more than a context has: {limits.context_tokens}",
+            )
+        if ids:
+            check_vocabulary("token_ids", ids, limits)
+        return await asyncio.to_thread(self._tokenizer.decode, ids)
+
+    def token_text(self, token_id: int) -> bytes:
+        """The bytes that a token adds to a text; of a special token its name."""
+        return self._tokenizer.token_text(token_id)
+
+    async def _tokenize(self, prompt: CheckedPrompt) -> Sequence[int]:
         match prompt:
             case TextPrompt(text):
                 return await asyncio.to_thread(self._tokenizer.encode, text)
-            case ChatPrompt(messages):
-                said = [Message(role, content) for role, content in messages]
-                return await asyncio.to_thread(self._tokenizer.encode_chat, said)
+            case Conversation():
+                return await asyncio.to_thread(self._tokenizer.encode_chat, prompt)
             case TokenPrompt(ids):
                 return ids
 

@@ -15,6 +15,7 @@ import grpc
 from baton import errors
 from baton.policy.fleet import Worker
 from baton.v1 import decode_pb2_grpc, prefill_pb2_grpc
+from services.common.telemetry.context import Metadata
 from services.router import calls
 from services.router.calls import DecodeCall, DecodeEvent, Finished, HandedOff, Prefilled, Tokens
 from services.router.channels import Channels
@@ -56,8 +57,10 @@ class Legs:
         generation: Generation,
         lease: Lease,
         deadline: Deadline,
+        headers: Metadata = (),
     ) -> Prefilled:
-        """Has `worker` compute the prompt; cancelling this stops it there.
+        """Has `worker` compute the prompt; cancelling this stops it there. `headers` go with the
+        call.
 
         Raises Unavailable or LostRace where another worker may do better, DeadlineExceeded
         when the caller's deadline passed, and whatever else the worker answered.
@@ -67,11 +70,11 @@ class Legs:
             stub = prefill_pb2_grpc.PrefillServiceStub(channel)
             timeout = deadline.remaining(at_most=self._prefill_timeout_s)
             async with Vigil(worker, self._lost(worker)) as vigil, vigil.waiting():
-                answer = await stub.Prefill(request, timeout=timeout)
+                answer = await stub.Prefill(request, timeout=timeout, metadata=headers)
         return calls.prefilled(answer, generation.choices, worker, lease)
 
     async def decode(
-        self, worker: Worker, asked: DecodeCall, deadline: Deadline
+        self, worker: Worker, asked: DecodeCall, deadline: Deadline, headers: Metadata = ()
     ) -> AsyncGenerator[DecodeEvent, None]:
         """Has `worker` go on with a choice.
 
@@ -82,7 +85,7 @@ class Legs:
         with self._channels.use(worker.address) as channel, _failures(worker, deadline):
             stub = decode_pb2_grpc.DecodeServiceStub(channel)
             async with Vigil(worker, self._lost(worker)) as vigil:
-                call = stub.Decode(request, timeout=deadline.remaining())
+                call = stub.Decode(request, timeout=deadline.remaining(), metadata=headers)
                 patience = self._prefill_timeout_s
                 try:
                     while (response := await _read(call, patience, vigil)) is not grpc.aio.EOF:

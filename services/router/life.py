@@ -33,6 +33,7 @@ from services.router.events import (
 )
 from services.router.intake import Accepted
 from services.router.leases import Lease
+from services.router.request_trace import RequestTrace
 from services.router.stopwatch import Stopwatch
 from services.router.validation import Generation
 
@@ -54,6 +55,7 @@ class Life:
     """The choice that goes ahead: the prompt is computed in its name."""
     deadline: Deadline
     watch: Stopwatch
+    trace: RequestTrace
 
     prompt_text: str | None
     """None unless the prompt is to be echoed."""
@@ -61,8 +63,6 @@ class Life:
     """The prompt's tokens from the second one on; None as long as nobody told."""
     prompt_shown: bool = False
     cached_tokens: int | None = None
-    trace_id: bytes = b""
-    """Of its trace; empty: it has none."""
     prefill_parts: PrefillParts | None = None
     fetch: FetchParts = field(default_factory=FetchParts)
 
@@ -83,7 +83,9 @@ class Life:
     """Set with the first token of any choice: someone has computed the prompt."""
 
     @classmethod
-    def of(cls, accepted: Accepted, deadline: Deadline, watch: Stopwatch) -> "Life":
+    def of(
+        cls, accepted: Accepted, deadline: Deadline, watch: Stopwatch, trace: RequestTrace
+    ) -> "Life":
         """The request at its beginning."""
         asked = accepted.generation
         own = replace(asked, request_id=_unique(asked.request_id))
@@ -94,9 +96,15 @@ class Life:
         for choice, ids in zip(choices, asked.emitted, strict=False):
             choice.replay(ids)
         leader = next((choice for choice in choices if not choice.ended), choices[0])
-        life = cls(asked.request_id, own, choices, leader, deadline, watch, accepted.prompt_text)
+        prompt_text = accepted.prompt_text
+        life = cls(asked.request_id, own, choices, leader, deadline, watch, trace, prompt_text)
         life.prompt_shown = asked.resumed
         return life
+
+    @property
+    def trace_id(self) -> bytes:
+        """Of its trace; empty: it has none."""
+        return self.trace.trace_id
 
     @property
     def ended(self) -> bool:
@@ -178,6 +186,7 @@ class Life:
         if self.placement is None:
             self.predicted_ttft_s = placement.predicted_ttft_s
         self.placement = placement
+        self.trace.placed(self)
         self.leader.claimed = placement.decode
 
     def moved(self, choice: Choice, worker: Worker, told: HandedOff) -> None:
@@ -198,6 +207,7 @@ class Life:
         """Counts tokens that came from a worker. InternalError where they are too many."""
         choice.take(tokens)
         self.watch.tokens(choice.index, len(tokens))
+        self.trace.first_token(self)
         self.begun.set()
 
     def admitted(self) -> Admitted:
@@ -221,7 +231,7 @@ class Life:
             if [token.token_id for token in told] != [token.token_id for token in others]:
                 raise errors.InternalError("no worker told the prompt's log probabilities")
             tokens = (first, *told)
-        return PromptShown(self.prompt_text or "", tokens)
+        return PromptShown(self.prompt_text or "", tokens, wants_logprobs)
 
     def completed(self) -> Completed:
         """The report at the end."""

@@ -1,8 +1,12 @@
 """Protobuf messages to the router's values and back. Pure functions, used at its doors only."""
 
+from collections.abc import Callable
+
 from google.protobuf.duration_pb2 import Duration
 
 from baton.v1 import inference_pb2, sampling_pb2, worker_pb2
+from services.common.constraints import constraint_message, constraint_of
+from services.common.text import ToolFormat
 from services.router.events import (
     Admitted,
     Completed,
@@ -15,7 +19,7 @@ from services.router.events import (
     Timings,
 )
 from services.router.intake import ServedModel
-from services.router.request import ResumeFrom
+from services.router.request import MessageFields, ResumeFrom, TokenizeFields, ToolCallFields
 from services.router.validation import (
     ChatPrompt,
     Generation,
@@ -35,7 +39,17 @@ _REASON_TO_WIRE = {
     FinishReason.STOP: sampling_pb2.FINISH_REASON_STOP,
     FinishReason.LENGTH: sampling_pb2.FINISH_REASON_LENGTH,
 }
+_TOOL_FORMAT_TO_WIRE = {
+    ToolFormat.NONE: inference_pb2.TOOL_FORMAT_UNSPECIFIED,
+    ToolFormat.HERMES: inference_pb2.TOOL_FORMAT_HERMES,
+    ToolFormat.LLAMA: inference_pb2.TOOL_FORMAT_LLAMA,
+    ToolFormat.MISTRAL: inference_pb2.TOOL_FORMAT_MISTRAL,
+    ToolFormat.JSON: inference_pb2.TOOL_FORMAT_JSON,
+}
 _REASON_FROM_WIRE = {wire: reason for reason, wire in _REASON_TO_WIRE.items()}
+
+TextOf = Callable[[int], bytes]
+"""The bytes that a token adds to a text."""
 
 
 def request_fields(message: inference_pb2.GenerateRequest) -> RequestFields:
@@ -66,8 +80,8 @@ def _resume_from(message: inference_pb2.GenerateRequest) -> ResumeFrom | None:
     return ResumeFrom(resume.seed, tuple(tuple(one.ids) for one in resume.emitted))
 
 
-def response(event: Event) -> inference_pb2.GenerateResponse:
-    """An event for the client."""
+def response(event: Event, text_of: TextOf) -> inference_pb2.GenerateResponse:
+    """An event for the client; `text_of` tells the bytes of tokens, where they are wanted."""
     match event:
         case Admitted(request_id, seed, predicted_ttft_s):
             accepted = inference_pb2.GenerateAccepted(
@@ -76,13 +90,14 @@ def response(event: Event) -> inference_pb2.GenerateResponse:
             return inference_pb2.GenerateResponse(accepted=accepted)
         case Delta(text, tokens, choice):
             delta = inference_pb2.GenerateDelta(
-                text=text, tokens=map(sampled_token_message, tokens), choice=choice
+                text=text, tokens=[_shown_token(one, text_of) for one in tokens], choice=choice
             )
             return inference_pb2.GenerateResponse(delta=delta)
-        case PromptShown(text, tokens):
-            prompt = inference_pb2.GeneratePrompt(
-                text=text, tokens=map(sampled_token_message, tokens)
-            )
+        case PromptShown(text, tokens, has_logprobs):
+            shown = [_shown_token(token, text_of) for token in tokens]
+            if has_logprobs:
+                shown[0].text = text_of(shown[0].token_id)
+            prompt = inference_pb2.GeneratePrompt(text=text, tokens=shown)
             return inference_pb2.GenerateResponse(prompt=prompt)
         case Completed():
             return inference_pb2.GenerateResponse(completed=_completed(event))
@@ -115,6 +130,7 @@ def sampling_message(
             sampling_pb2.TokenSequence(token_ids=sequence) for sequence in sampling.bad_sequences
         ],
         prompt_logprobs=sampling.prompt_logprobs if wants_prompt else None,
+        constraint=constraint_message(sampling.constraint),
     )
 
 
@@ -139,6 +155,16 @@ def sampled_token_message(token: SampledToken) -> sampling_pb2.SampledToken:
     )
 
 
+def _shown_token(token: SampledToken, text_of: TextOf) -> sampling_pb2.SampledToken:
+    """A token for the client, with texts where log probabilities were asked for."""
+    message = sampled_token_message(token)
+    if token.logprob is not None:
+        message.text = text_of(token.token_id)
+        for entry in message.top_logprobs:
+            entry.text = text_of(entry.token_id)
+    return message
+
+
 def finish_reason(wire: sampling_pb2.FinishReason.ValueType) -> FinishReason | None:
     """None where the sequence goes on."""
     return _REASON_FROM_WIRE.get(wire)
@@ -154,10 +180,40 @@ def _prompt(message: inference_pb2.GenerateRequest) -> Prompt | None:
         case "text":
             return TextPrompt(message.text)
         case "chat":
-            return ChatPrompt(tuple((said.role, said.content) for said in message.chat.messages))
+            return _chat(message.chat)
         case "token_ids":
             return TokenPrompt(tuple(message.token_ids.ids))
     return None
+
+
+def _chat(chat: inference_pb2.ChatMessages) -> ChatPrompt:
+    return ChatPrompt(
+        tuple(
+            MessageFields(
+                said.role,
+                said.content,
+                said.name,
+                tuple(
+                    ToolCallFields(call.id, call.name, call.arguments_json)
+                    for call in said.tool_calls
+                ),
+                said.tool_call_id,
+            )
+            for said in chat.messages
+        ),
+        tuple(chat.tools_json),
+        chat.template_variables_json,
+    )
+
+
+def tokenize_fields(message: inference_pb2.TokenizeRequest) -> TokenizeFields:
+    """A question for tokens as it came; nothing is checked yet."""
+    prompt: TextPrompt | ChatPrompt | None = None
+    if message.WhichOneof("input") == "text":
+        prompt = TextPrompt(message.text)
+    elif message.WhichOneof("input") == "chat":
+        prompt = _chat(message.chat)
+    return TokenizeFields(prompt, message.model, not message.without_special_tokens)
 
 
 def _sampling_fields(message: sampling_pb2.SamplingParams) -> SamplingFields:
@@ -171,6 +227,7 @@ def _sampling_fields(message: sampling_pb2.SamplingParams) -> SamplingFields:
         ignore_eos=message.ignore_eos,
         logit_bias=tuple(sorted(message.logit_bias.items())),
         bad_sequences=tuple(tuple(one.token_ids) for one in message.bad_sequences),
+        constraint=constraint_of(message),
     )
 
 
@@ -188,7 +245,7 @@ def _completed(event: Completed) -> inference_pb2.GenerateCompleted:
             completion_tokens=event.usage.completion_tokens,
             cached_tokens=event.usage.cached_tokens,
         ),
-        timings=_timings(event.timings),
+        timings=timings_message(event.timings),
         request_id=event.request_id,
         seed=event.seed,
     )
@@ -204,7 +261,8 @@ def _completed_choice(choice: CompletedChoice) -> inference_pb2.CompletedChoice:
     )
 
 
-def _timings(timings: Timings) -> inference_pb2.Timings:
+def timings_message(timings: Timings) -> inference_pb2.Timings:
+    """How long a request took, for clients."""
     gap = timings.handoff_gap
     return inference_pb2.Timings(
         queue=duration(timings.queue),
@@ -256,6 +314,7 @@ def model_response(model: ServedModel) -> inference_pb2.GetModelResponse:
         ),
         interactive_targets=_targets(targets.interactive_ttft_s, targets.interactive_itl_s),
         batch_targets=_targets(targets.batch_ttft_s, targets.batch_itl_s),
+        tool_format=_TOOL_FORMAT_TO_WIRE[model.tool_format],
     )
 
 

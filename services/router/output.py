@@ -7,13 +7,13 @@ stream was resumed, can't be seen here, so a stop string across a handoff is lik
 from collections.abc import Sequence
 from typing import Protocol
 
+from services.common.text import StopMatcher
 from services.router.ending import Ending
 from services.router.events import SampledToken
-from services.router.text import StopMatcher
 
 
 class TokenText(Protocol):
-    """Turns token ids into text; `services.router.text.Detokenizer` is one."""
+    """Turns token ids into text; `services.common.text.Detokenizer` is one."""
 
     def push(self, token_id: int) -> str: ...
 

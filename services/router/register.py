@@ -4,12 +4,13 @@ Knows nothing of what a request does.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from baton import errors
-from services.router.report import Outcome
+from services.router.report import Outcome, reason_of
 
 _RETRY_AFTER_S = 1.0
 
@@ -26,6 +27,8 @@ class Counters:
     failed: int = 0
     refused: int = 0
     """Their targets could not be held."""
+    limited: int = 0
+    """Kept out by their tenants' limits; they never ran, and are none of the others."""
     retried_legs: int = 0
     """Calls that were made again after a worker failed or refused."""
     resumed: int = 0
@@ -42,6 +45,8 @@ class Counters:
     """Completed requests whose first token came within its target."""
     itl_held: int = 0
     """Completed requests whose mean inter-token latency was within its target."""
+    ended: Counter[tuple[Outcome, str]] = field(default_factory=Counter, compare=False)
+    """Requests by how they ended and why."""
 
 
 class Register:
@@ -74,9 +79,9 @@ class Register:
             finally:
                 self._leave()
         except BaseException as error:
-            self._count(Outcome.of(error))
+            self._count(Outcome.of(error), reason_of(error))
             raise
-        self._count(Outcome.COMPLETED)
+        self._count(Outcome.COMPLETED, "")
 
     async def close(self, grace_s: float) -> bool:
         """Lets nobody in any more, and waits for those inside. False when the grace was too short.
@@ -91,7 +96,8 @@ class Register:
             return False
         return True
 
-    def _count(self, outcome: Outcome) -> None:
+    def _count(self, outcome: Outcome, reason: str) -> None:
+        self.counters.ended[outcome, reason] += 1
         setattr(self.counters, outcome.value, getattr(self.counters, outcome.value) + 1)
 
     def _check_admission(self) -> None:

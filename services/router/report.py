@@ -7,10 +7,12 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 
 from baton import errors
+from services.common.telemetry.tally import SECONDS_BUCKETS, Tally
 from services.router.calls import FetchParts, PrefillParts
 from services.router.dispatch import Placement
 from services.router.events import Timings, TokenUsage
@@ -43,6 +45,13 @@ class Outcome(Enum):
         return cls.FAILED
 
 
+def reason_of(error: BaseException | None) -> str:
+    """Why a request that ended with `error` failed, for programs; empty where it did not."""
+    if Outcome.of(error) in (Outcome.COMPLETED, Outcome.CANCELLED):
+        return ""
+    return getattr(error, "reason", "") or type(error).__name__
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """One request at its end."""
@@ -67,13 +76,13 @@ class Report:
     """Of the leader alone."""
     prefill: PrefillParts | None
     fetch: FetchParts
+    gaps: Tally = field(default_factory=partial(Tally, SECONDS_BUCKETS))
+    """Seconds between tokens, over its choices."""
 
     @property
     def reason(self) -> str:
         """Why it failed, for programs; empty where it did not."""
-        if self.outcome in (Outcome.COMPLETED, Outcome.CANCELLED):
-            return ""
-        return getattr(self.error, "reason", type(self.error).__name__)
+        return reason_of(self.error)
 
     @property
     def ttft_held(self) -> bool | None:
@@ -133,4 +142,5 @@ def _report(life: Life, error: BaseException | None) -> Report:
         output_tokens=len(life.leader.emitted),
         prefill=life.prefill_parts,
         fetch=life.fetch,
+        gaps=life.watch.gaps,
     )

@@ -4,9 +4,12 @@ Knows no protobuf types and no rules; the rules are `services.router.validation`
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from baton import naming
 from baton.policy.score import Urgency
+from services.common.constraints import Constraint
+from services.common.text import Conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +33,31 @@ class TextPrompt:
     text: str
 
 
+class ToolCallFields(NamedTuple):
+    """A function's call that the model asked for, as it came."""
+
+    call_id: str
+    name: str
+    arguments_json: str
+
+
+class MessageFields(NamedTuple):
+    """One message of a conversation, as it came. Empty strings: absent."""
+
+    role: str
+    content: str
+    name: str = ""
+    tool_calls: tuple[ToolCallFields, ...] = ()
+    tool_call_id: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """A conversation to continue: (role, content), oldest first."""
+    """A conversation to continue, oldest message first."""
 
-    messages: tuple[tuple[str, str], ...]
+    messages: tuple[MessageFields, ...]
+    tools_json: tuple[str, ...] = ()
+    template_variables_json: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +68,18 @@ class TokenPrompt:
 
 
 Prompt = TextPrompt | ChatPrompt | TokenPrompt
+CheckedPrompt = TextPrompt | Conversation | TokenPrompt
+"""A prompt whose fields are right."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizeFields:
+    """A question for tokens, as it came."""
+
+    prompt: TextPrompt | ChatPrompt | None
+    model: str = ""
+    special_tokens: bool = True
+    """Whether a text gets those that it gets when it is continued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +103,7 @@ class SamplingFields:
     """(token id, bias), by token id."""
     bad_sequences: tuple[tuple[int, ...], ...] = ()
     prompt_logprobs: int | None = None
+    constraint: Constraint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +170,8 @@ class Sampling:
     """Those of `bad_words` are among them in a `Generation`."""
     prompt_logprobs: int | None = None
     """As `logprobs`, for the prompt."""
+    constraint: Constraint | None = None
+    """What the output must be; None: anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +179,7 @@ class CheckedRequest:
     """A request whose fields are each right; whether it fits depends on the prompt's tokens."""
 
     request_id: naming.RequestId
-    prompt: Prompt
+    prompt: CheckedPrompt
     sampling: Sampling
     max_tokens: int | None
     stop: tuple[str, ...]

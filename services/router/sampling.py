@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from baton.errors import InvalidRequest
+from services.common.constraints import check_constraint
 from services.common.sampling_limits import (
     MAX_BAD_SEQUENCE_TOKENS,
     MAX_BAD_SEQUENCES,
@@ -21,8 +22,8 @@ from services.common.sampling_limits import (
     MAX_STOP_TOKEN_IDS,
     MAX_TEMPERATURE,
 )
+from services.common.text import SamplingDefaults
 from services.router.request import ModelLimits, Sampling, SamplingFields
-from services.router.text import SamplingDefaults
 
 TokenSequence = tuple[int, ...]
 """Token ids in order."""
@@ -74,6 +75,8 @@ def check_sampling(given: SamplingFields, limits: ModelLimits) -> Sampling:
     _check_logit_bias(given.logit_bias, limits)
     _check_bad_sequences(given.bad_sequences, limits)
     _check_logprobs("prompt_logprobs", given.prompt_logprobs)
+    if given.constraint is not None:
+        check_constraint("sampling.constraint", given.constraint)
     return Sampling(
         temperature=temperature,
         top_k=top_k,
@@ -90,6 +93,7 @@ def check_sampling(given: SamplingFields, limits: ModelLimits) -> Sampling:
         logit_bias=given.logit_bias,
         bad_sequences=given.bad_sequences,
         prompt_logprobs=given.prompt_logprobs,
+        constraint=given.constraint,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from services.common.settings import FleetSettings
+from services.router.limits import LimitTable, parse_limits
 
 MAX_WEIGHT = 1e6
 """Of a tenant. Shares of the fleet, and one divided by them, stay numbers."""
@@ -19,6 +20,9 @@ class RouterSettings(FleetSettings):
     model: str = Field(description="model whose tokenizer to load: a directory or a .gguf file")
     model_name: str = Field(
         "", description="name under which the model is served; empty: as workers report it"
+    )
+    chat_template: Path | None = Field(
+        None, description="file of a Jinja chat template to take instead of the model's own"
     )
     disaggregation: Literal["auto", "always", "never"] = Field(
         "auto",
@@ -46,6 +50,24 @@ class RouterSettings(FleetSettings):
     )
     tenant_weights: str = Field(
         "", description="tenants' parts of the fleet, as in a=2,b=0.5; 1 where none is given"
+    )
+
+    tls_client_certs: bool = Field(
+        True,
+        description="with --tls-ca, take only clients with a certificate; their API keys alone are "
+        "enough where this is off",
+    )
+    api_keys: str = Field(
+        "",
+        description="file of API keys, read again when it changes; its lines are `SHA256 TENANT` "
+        "or `SHA256 TENANT operator`, as `baton key` prints them. In the environment the lines "
+        "themselves will do. Empty: anyone may do anything",
+    )
+    tenant_limits: str = Field(
+        "",
+        description="what tenants may have, as in `acme=10/s burst:20 streams:4, *=2/s`: requests "
+        "a second over all routers, how many may come at once, and how many may be in progress; "
+        "* is each tenant that is not named",
     )
 
     default_max_tokens: int = Field(256, ge=1, description="max_tokens of requests that set none")
@@ -93,6 +115,17 @@ class RouterSettings(FleetSettings):
     def _weights_are_numbers(cls, value: str) -> str:
         _weights(value)
         return value
+
+    @field_validator("tenant_limits")
+    @classmethod
+    def _limits_are_limits(cls, value: str) -> str:
+        parse_limits(value)
+        return value
+
+    @property
+    def limits(self) -> LimitTable:
+        """`tenant_limits` by tenant."""
+        return parse_limits(self.tenant_limits)
 
     @property
     def weights(self) -> dict[str, float]:

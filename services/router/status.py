@@ -42,8 +42,10 @@ class FleetStatus:
         register: Register,
         leases: LeaseKeeper,
         indexed_blobs: Callable[[], int] = lambda: 0,
+        metrics_address: str = "",
     ) -> None:
-        """`indexed_blobs` tells how many names the cache index knows."""
+        """`indexed_blobs` tells how many names the cache index knows, `metrics_address` where
+        this router serves its metrics."""
         self._router_id = router_id
         self._channels = channels
         self._fleet = fleet
@@ -51,6 +53,7 @@ class FleetStatus:
         self._register = register
         self._leases = leases
         self._indexed_blobs = indexed_blobs
+        self._metrics_address = metrics_address
         self._process = psutil.Process()
 
     async def ask(self, check_integrity: bool) -> inference_pb2.GetFleetResponse:
@@ -132,6 +135,8 @@ class FleetStatus:
             ttft_held=counters.ttft_held,
             itl_held=counters.itl_held,
             indexed_blobs=self._indexed_blobs(),
+            metrics_address=self._metrics_address,
+            limited_requests=counters.limited,
         )
 
 

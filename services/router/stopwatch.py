@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from baton.naming import WorkerId
+from services.common.telemetry.tally import SECONDS_BUCKETS, Tally
 from services.router.events import Timings
 
 Clock = Callable[[], float]
@@ -40,11 +41,28 @@ class Stopwatch:
         self._arrival = clock()
         self._turn: float | None = None
         self._choices: dict[int, _Tokens] = {}
+        self.gaps = Tally(SECONDS_BUCKETS)
+        """Seconds from each token of a choice to its next; tokens that come together count 0."""
 
     @property
     def waited(self) -> float:
         """Seconds since the arrival."""
         return self._clock() - self._arrival
+
+    @property
+    def arrived(self) -> float:
+        """When the request arrived, by the clock."""
+        return self._arrival
+
+    @property
+    def turned(self) -> float | None:
+        """When workers were found first, by the clock; None: not yet."""
+        return self._turn
+
+    @property
+    def began(self) -> float | None:
+        """When the first token of any choice came, by the clock; None: not yet."""
+        return self._earliest(0, None)
 
     def turn(self) -> None:
         """Workers were found."""
@@ -53,8 +71,14 @@ class Stopwatch:
 
     def tokens(self, choice: int, count: int) -> None:
         """So many tokens of a choice came."""
-        if count:
-            self._choices.setdefault(choice, _Tokens()).came(self._clock(), count)
+        if not count:
+            return
+        now, known = self._clock(), self._choices.setdefault(choice, _Tokens())
+        if known.count:
+            self.gaps.observe(now - known.last)
+        if count > 1:
+            self.gaps.observe(0.0, count=count - 1)
+        known.came(now, count)
 
     @property
     def itl_s(self) -> float | None:

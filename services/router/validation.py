@@ -13,17 +13,19 @@ bad_words' tokens), so that the same bad request always gets the same answer. Er
 field by its path in `baton.v1.GenerateRequest`.
 
 Knows no protobuf types, no tokenizer and no worker: plain values in, frozen dataclasses out
-(`services.router.request`). The rules for sampling parameters are `services.router.sampling`,
-those for targets, tenants and resuming are `services.router.asked`.
+(`services.router.request`). The rules for inputs are `services.router.inputs`, those for sampling
+parameters `services.router.sampling`, those for targets, tenants and resuming
+`services.router.asked`.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from baton import naming
-from baton.errors import InvalidRequest, NotFound
+from baton.errors import InvalidRequest
 from services.common.sampling_limits import MAX_BAD_SEQUENCE_TOKENS, MAX_BAD_SEQUENCES
 from services.router.asked import check_emitted, check_name, check_resume, check_urgency
+from services.router.inputs import check_input, check_model, prompt_field
 from services.router.request import (
     ChatPrompt,
     CheckedRequest,
@@ -36,7 +38,8 @@ from services.router.request import (
     TextPrompt,
     TokenPrompt,
 )
-from services.router.sampling import TokenSequence, check_sampling, check_vocabulary
+from services.router.sampling import TokenSequence, check_sampling
+from services.router.text_fields import check_unicode
 
 __all__ = [
     "ChatPrompt",
@@ -61,7 +64,6 @@ MAX_BAD_WORDS = 32
 MAX_BAD_WORD_CHARACTERS = 128
 MAX_PROMPT_LOGPROBS = 1_000_000
 """Log probabilities of one prompt: they come in one message, of 16 MiB at most."""
-MAX_ROLE_CHARACTERS = 64
 
 
 def check_request(fields: RequestFields, limits: ModelLimits) -> CheckedRequest:
@@ -70,13 +72,8 @@ def check_request(fields: RequestFields, limits: ModelLimits) -> CheckedRequest:
     Raises InvalidRequest, which names the field, or NotFound for another model's name.
     """
     request_id = _request_id(fields.request_id)
-    if fields.model not in ("", limits.name):
-        raise NotFound(
-            f"model: {_shown(fields.model)} is not served here; {limits.name!r} is",
-            reason="UNKNOWN_MODEL",
-            field="model",
-        )
-    prompt = _prompt(fields.prompt, limits)
+    check_model(fields.model, limits)
+    prompt = check_input(fields.prompt, limits)
     sampling = check_sampling(fields.sampling, limits)
     _check_strings("stop", fields.stop, MAX_STOPS, MAX_STOP_CHARACTERS)
     choices = _choices(fields)
@@ -194,87 +191,11 @@ def _with_bad_words(
     return replace(checked.sampling, bad_sequences=every)
 
 
-def prompt_field(prompt: Prompt) -> str:
-    """Name of the request's field that holds `prompt`."""
-    match prompt:
-        case TextPrompt():
-            return "text"
-        case ChatPrompt():
-            return "chat"
-        case TokenPrompt():
-            return "token_ids"
-
-
 def _request_id(request_id: str) -> naming.RequestId:
     if not request_id:
         return naming.RequestId(naming.new_id("req"))
     check_name("request_id", request_id, naming.MAX_REQUEST_ID_CHARACTERS)
     return naming.RequestId(request_id)
-
-
-def _prompt(prompt: Prompt | None, limits: ModelLimits) -> Prompt:
-    match prompt:
-        case None:
-            raise InvalidRequest("input", "none of text, chat and token_ids is set")
-        case TextPrompt(text):
-            if not text:
-                raise InvalidRequest("text", "is empty")
-            _check_characters("text", len(text), limits)
-            _check_unicode("text", text)
-        case ChatPrompt(messages):
-            _check_messages(messages, limits)
-        case TokenPrompt(ids):
-            _check_ids(ids, limits)
-    return prompt
-
-
-def _check_characters(name: str, count: int, limits: ModelLimits) -> None:
-    if count > limits.max_characters:
-        raise InvalidRequest(
-            name,
-            f"{count} characters can never fit a context of {limits.context_tokens} tokens "
-            f"(at most {limits.max_characters} can)",
-        )
-
-
-def _check_unicode(name: str, text: str) -> None:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise InvalidRequest(name, f"is not valid Unicode at character {error.start}") from None
-
-
-def _check_messages(messages: tuple[tuple[str, str], ...], limits: ModelLimits) -> None:
-    if not messages:
-        raise InvalidRequest("chat.messages", "is empty")
-    if len(messages) > limits.context_tokens:
-        raise InvalidRequest(
-            "chat.messages",
-            f"{len(messages)} messages can never fit a context of {limits.context_tokens} tokens",
-        )
-    _check_characters("chat.messages", sum(len(content) for _, content in messages), limits)
-    for index, (role, content) in enumerate(messages):
-        name = f"chat.messages[{index}]"
-        if not role:
-            raise InvalidRequest(f"{name}.role", "is empty")
-        if len(role) > MAX_ROLE_CHARACTERS:
-            raise InvalidRequest(
-                f"{name}.role", f"{len(role)} characters are more than {MAX_ROLE_CHARACTERS}"
-            )
-        _check_unicode(f"{name}.role", role)
-        _check_unicode(f"{name}.content", content)
-
-
-def _check_ids(ids: tuple[int, ...], limits: ModelLimits) -> None:
-    if not ids:
-        raise InvalidRequest("token_ids", "is empty")
-    if len(ids) >= limits.context_tokens:
-        raise InvalidRequest(
-            "token_ids",
-            f"{len(ids)} tokens are too long a prompt: the context has {limits.context_tokens} "
-            "tokens, and at least one must be left for the output",
-        )
-    check_vocabulary("token_ids.ids", ids, limits)
 
 
 def _check_strings(name: str, strings: tuple[str, ...], most: int, most_characters: int) -> None:
@@ -287,7 +208,7 @@ def _check_strings(name: str, strings: tuple[str, ...], most: int, most_characte
             raise InvalidRequest(
                 f"{name}[{index}]", f"{len(string)} characters are more than {most_characters}"
             )
-        _check_unicode(f"{name}[{index}]", string)
+        check_unicode(f"{name}[{index}]", string)
 
 
 def _choices(fields: RequestFields) -> int:
@@ -301,7 +222,3 @@ def _choices(fields: RequestFields) -> int:
             "are returned is not supported",
         )
     return choices
-
-
-def _shown(name: str) -> str:
-    return repr(name) if len(name) <= 80 else f"{name[:80]!r}..."

@@ -12,6 +12,7 @@ from baton import errors
 from baton.naming import Incarnation, LeaseId, WorkerId
 from baton.policy.fleet import ModelLimits, Role, Usage, Worker
 from services.common.background import Background
+from services.common.text import SamplingDefaults, ToolFormat
 from services.router.calls import (
     Finished,
     FirstToken,
@@ -32,7 +33,6 @@ from services.router.register import Register
 from services.router.report import Reporter
 from services.router.request import ClassTargets, ResumeFrom
 from services.router.retry import Retries, RetryLimits
-from services.router.text import SamplingDefaults
 from services.router.validation import RequestFields, SamplingFields, TextPrompt
 
 EOS = 0
@@ -78,6 +78,7 @@ class Letters:
     """A tokenizer whose token ids are code points."""
 
     has_chat_template = True
+    tool_format = ToolFormat.HERMES
     default_sampling = SamplingDefaults()
 
     def encode(self, text):
@@ -88,8 +89,11 @@ class Letters:
     def decode(self, ids):
         return "".join(map(chr, ids))
 
-    def encode_chat(self, messages):
-        return self.encode("".join(f"{role}:{content};" for role, content in messages))
+    def encode_chat(self, conversation):
+        return self.encode("".join(f"{one.role}:{one.content};" for one in conversation.messages))
+
+    def token_text(self, token_id):
+        return chr(token_id).encode()
 
     def max_characters(self, context_tokens):
         return context_tokens
@@ -259,7 +263,7 @@ class FakeLegs:
         self.gates = {}
         """Events that a choice's tokens wait for."""
 
-    async def prefill(self, worker, attempt, generation, lease, deadline):
+    async def prefill(self, worker, attempt, generation, lease, deadline, headers=()):
         fault = self.prefill_faults.pop(0) if self.prefill_faults else None
         self.prefill_calls.append((worker.worker_id, attempt, lease.lease_id))
         self.open_calls += 1
@@ -277,7 +281,7 @@ class FakeLegs:
         handoff = Handoff("the prompt's", worker.layout_fingerprint, lease) if goes_on else None
         return Prefilled(firsts, handoff, 3, self._prompt(generation))
 
-    async def decode(self, worker, asked, deadline):
+    async def decode(self, worker, asked, deadline, headers=()):
         faults = self.choice_faults.get(asked.choice) or self.decode_faults
         fault = faults.pop(0) if faults else None
         self.decode_calls.append(

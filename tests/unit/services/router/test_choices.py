@@ -272,7 +272,7 @@ async def test_the_prompt_comes_once_before_the_first_delta(n, prefill):
     fields = request("prompt", n=n, echo=True, prompt_logprobs=0)
     events = [event async for event in parts.events(fields)]
     first, *others = (SampledToken(ord(character), -0.25) for character in "prompt")
-    assert events[0] == PromptShown("prompt", (SampledToken(first.token_id), *others))
+    assert events[0] == PromptShown("prompt", (SampledToken(first.token_id), *others), True)
     assert all(isinstance(event, Delta) for event in events[1:-1])
     assert isinstance(events[-1], Completed)
     assert sum(call.wants_prompt for call in parts.legs.calls) == (prefill == 0)
@@ -284,9 +284,9 @@ async def test_echo_and_prompt_log_probabilities_each_alone():
     assert prompt == PromptShown("ab", (SampledToken(97), SampledToken(98)))
     fields = request("ab", prompt_logprobs=3)
     [prompt, *_] = [event async for event in RouterParts().events(fields)]
-    assert prompt == PromptShown("", (SampledToken(97), SampledToken(98, -0.25)))
+    assert prompt == PromptShown("", (SampledToken(97), SampledToken(98, -0.25)), True)
     [prompt, *_] = [event async for event in RouterParts().events(request("a", prompt_logprobs=3))]
-    assert prompt == PromptShown("", (SampledToken(97),))
+    assert prompt == PromptShown("", (SampledToken(97),), True)
 
 
 async def test_prompt_log_probabilities_that_no_worker_told():

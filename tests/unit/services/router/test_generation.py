@@ -420,7 +420,7 @@ async def test_deadline_reaches_the_legs():
     seen = []
     original = parts.legs.prefill
 
-    async def prefill(worker, attempt, generation, lease_id, deadline):
+    async def prefill(worker, attempt, generation, lease_id, deadline, headers):
         seen.append(deadline)
         return await original(worker, attempt, generation, lease_id, deadline)
 

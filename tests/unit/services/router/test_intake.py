@@ -3,9 +3,9 @@ import threading
 import pytest
 
 from baton import errors
+from services.common.text import SamplingDefaults
 from services.router.intake import Intake
-from services.router.request import ClassTargets, ResumeFrom
-from services.router.text import SamplingDefaults
+from services.router.request import ChatPrompt, ClassTargets, ResumeFrom, TokenizeFields
 from services.router.validation import RequestFields, SamplingFields, TextPrompt, TokenPrompt
 from tests.support.router_parts import LIMITS, FakeFleet, Letters
 
@@ -149,3 +149,21 @@ async def test_an_end_token_that_may_not_end_yet_may_be_followed():
     sampling = SamplingFields(min_tokens=1)
     fields = RequestFields(TextPrompt("a"), sampling=sampling, resume_from=ResumeFrom(7, ((0, 1),)))
     assert (await intake().accept(fields)).generation.emitted == ((0, 1),)
+
+
+async def test_tokens_of_a_text_with_and_without_special_ones():
+    class Beginning(Letters):
+        def encode(self, text):
+            return [1, *super().encode(text)]
+
+    one = intake(Beginning())
+    assert await one.tokenize(TokenizeFields(TextPrompt("a"))) == [1, ord("a")]
+    assert await one.tokenize(TokenizeFields(TextPrompt(""))) == [1]
+    bare = TokenizeFields(TextPrompt("a"), special_tokens=False)
+    assert await one.tokenize(bare) == [ord("a")]
+
+
+async def test_tokens_of_a_bad_conversation_are_refused():
+    with pytest.raises(errors.InvalidRequest) as raised:
+        await intake().tokenize(TokenizeFields(ChatPrompt(())))
+    assert raised.value.field == "chat.messages"

@@ -175,7 +175,14 @@ def ask(**fields):
 async def test_serves_finishes_on_sigterm_and_exits_0(
     model, redis_server, fleet, tmp_path, service, worker_address
 ):
-    flags = (f"--redis={redis_server.url}", f"--fleet={fleet}", "--disaggregation=always")
+    template = tmp_path / "chat.jinja"
+    template.write_text("{{ messages[0].content }}{% if tools %}<tool_call>{% endif %}")
+    flags = (
+        f"--redis={redis_server.url}",
+        f"--fleet={fleet}",
+        "--disaggregation=always",
+        f"--chat-template={template}",
+    )
     async with router(model, tmp_path, *flags) as running:
         assert await running.health() == "SERVING"
         with pytest.raises(grpc.aio.AioRpcError) as raised:
@@ -184,6 +191,7 @@ async def test_serves_finishes_on_sigterm_and_exits_0(
 
         async with registered(redis_server.url, fleet, *members(worker_address)):
             await until_served(running)
+            await tokenizes_chats(running)
             service.broken = [3]
             text, ids, completed = await everything(running.stub.Generate(ask(), timeout=10))
             assert text == " of the words in the text"
@@ -236,6 +244,19 @@ async def test_missing_model_is_one_line(tmp_path):
     assert process.returncode == 1
     [line] = stderr.decode().splitlines()
     assert "nothing" in line
+
+
+async def tokenizes_chats(running):
+    """The template that was told is the model's, which has none of its own."""
+    model = await running.stub.GetModel(inference_pb2.GetModelRequest(), timeout=5)
+    assert model.has_chat_template
+    assert model.tool_format == inference_pb2.TOOL_FORMAT_HERMES
+    said = inference_pb2.ChatMessage(role="user", content="the end")
+    chat = inference_pb2.ChatMessages(messages=[said])
+    answer = await running.stub.Tokenize(inference_pb2.TokenizeRequest(chat=chat), timeout=5)
+    assert b"".join(answer.texts) == b"the end"
+    asked = inference_pb2.DetokenizeRequest(token_ids=answer.token_ids)
+    assert (await running.stub.Detokenize(asked, timeout=5)).text == "the end"
 
 
 async def everything(events):

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from baton.naming import RequestId, WorkerId
 from baton.v1 import inference_pb2, sampling_pb2
+from services.common.text import SamplingDefaults, ToolFormat
 from services.router import messages
 from services.router.events import (
     Admitted,
@@ -19,8 +20,13 @@ from services.router.events import (
     TokenUsage,
 )
 from services.router.intake import ServedModel
-from services.router.request import ClassTargets, ResumeFrom
-from services.router.text import SamplingDefaults
+from services.router.request import (
+    ClassTargets,
+    MessageFields,
+    ResumeFrom,
+    TokenizeFields,
+    ToolCallFields,
+)
 from services.router.validation import (
     ChatPrompt,
     Generation,
@@ -31,6 +37,11 @@ from services.router.validation import (
     TextPrompt,
     TokenPrompt,
 )
+
+
+def TEXTS(token_id):
+    return f"t{token_id}".encode()
+
 
 floats = st.floats(width=32, allow_nan=False)
 ids = st.integers(0, 2**32 - 1)
@@ -112,13 +123,34 @@ def test_absent_fields_stay_absent_and_zeros_are_there():
 
 
 def test_prompts():
+    call = inference_pb2.ToolCall(id="1", name="f", arguments_json="{}")
     chat = inference_pb2.ChatMessages(
-        messages=[inference_pb2.ChatMessage(role="user", content="hi")]
+        messages=[
+            inference_pb2.ChatMessage(role="user", content="hi", name="me"),
+            inference_pb2.ChatMessage(role="assistant", tool_calls=[call]),
+            inference_pb2.ChatMessage(role="tool", content="4", tool_call_id="1"),
+        ],
+        tools_json=["a", "b"],
+        template_variables_json="c",
     )
     request = inference_pb2.GenerateRequest
-    assert messages.request_fields(request(chat=chat)).prompt == ChatPrompt((("user", "hi"),))
+    said = (
+        MessageFields("user", "hi", "me"),
+        MessageFields("assistant", "", "", (ToolCallFields("1", "f", "{}"),)),
+        MessageFields("tool", "4", "", (), "1"),
+    )
+    assert messages.request_fields(request(chat=chat)).prompt == ChatPrompt(said, ("a", "b"), "c")
     tokens = inference_pb2.TokenIds(ids=[1, 2])
     assert messages.request_fields(request(token_ids=tokens)).prompt == TokenPrompt((1, 2))
+
+
+def test_questions_for_tokens():
+    request = inference_pb2.TokenizeRequest
+    assert messages.tokenize_fields(request()) == TokenizeFields(None)
+    asked = messages.tokenize_fields(request(model="m", text="", without_special_tokens=True))
+    assert asked == TokenizeFields(TextPrompt(""), "m", special_tokens=False)
+    chat = inference_pb2.ChatMessages(tools_json=["a"])
+    assert messages.tokenize_fields(request(chat=chat)).prompt == ChatPrompt((), ("a",))
 
 
 @pytest.mark.parametrize("logprobs", [None, 0, 3])
@@ -154,22 +186,36 @@ def test_sampling_with_everything(wants_prompt):
 
 
 def test_prompt():
-    event = PromptShown("héllo", (SampledToken(1), SampledToken(2, -0.5, ((3, -0.25),))))
+    tokens = (SampledToken(1), SampledToken(2, -0.5, ((3, -0.25),)))
+    event = PromptShown("héllo", tokens, has_logprobs=True)
     wire = inference_pb2.GenerateResponse.FromString(
-        messages.response(event).SerializeToString()
+        messages.response(event, TEXTS).SerializeToString()
     ).prompt
     assert wire.text == "héllo"
     assert tuple(map(messages.sampled_token, wire.tokens)) == event.tokens
+    assert [token.text for token in wire.tokens] == [b"t1", b"t2"]
+    assert wire.tokens[1].top_logprobs[0].text == b"t3"
+
+
+def test_tokens_have_no_texts_where_log_probabilities_were_not_asked_for():
+    def refused(token_id):
+        raise AssertionError(token_id)
+
+    tokens = (SampledToken(1), SampledToken(2))
+    messages.response(PromptShown("ab", tokens), refused)
+    messages.response(Delta("ab", tokens), refused)
 
 
 def test_delta():
     tokens = (SampledToken(1, -0.5, ((1, -0.5), (2, -1.5))), SampledToken(2))
     event = Delta("héllo", tokens, choice=3)
     wire = inference_pb2.GenerateResponse.FromString(
-        messages.response(event).SerializeToString()
+        messages.response(event, TEXTS).SerializeToString()
     ).delta
     assert (wire.text, wire.choice) == ("héllo", 3)
     assert tuple(map(messages.sampled_token, wire.tokens)) == event.tokens
+    assert [token.text for token in wire.tokens] == [b"t1", b""]
+    assert [entry.text for entry in wire.tokens[0].top_logprobs] == [b"t1", b"t2"]
 
 
 @pytest.mark.parametrize(("gap", "stop"), [(None, None), (0.0, ""), (0.25, "stop")])
@@ -181,7 +227,7 @@ def test_completed(gap, stop):
     )
     event = Completed(choices, TokenUsage(5, 4, 3), timings, RequestId("r"), 2**64 - 1)
     wire = inference_pb2.GenerateResponse.FromString(
-        messages.response(event).SerializeToString()
+        messages.response(event, TEXTS).SerializeToString()
     ).completed
     first, second = wire.choices
     assert first.finish_reason == sampling_pb2.FINISH_REASON_LENGTH
@@ -205,11 +251,12 @@ def test_model():
     limits = ModelLimits("m", 100, 50, 16, 1000)
     defaults = SamplingDefaults(temperature=0.0, top_p=0.5)
     targets = ClassTargets(0.5, 0.125, 60.0, 2.0)
-    served = ServedModel(limits, frozenset({7, 3}), False, defaults, targets)
+    served = ServedModel(limits, frozenset({7, 3}), False, defaults, targets, ToolFormat.LLAMA)
     wire = messages.model_response(served)
     assert (wire.model.name, wire.model.vocab_size, wire.model.context_tokens) == ("m", 100, 50)
     assert list(wire.model.eos_token_ids) == [3, 7]
     assert (wire.has_chat_template, wire.default_max_tokens) == (False, 16)
+    assert wire.tool_format == inference_pb2.TOOL_FORMAT_LLAMA
     assert wire.default_sampling == sampling_pb2.SamplingParams(temperature=0.0, top_p=0.5)
     for told, seconds in (
         (wire.interactive_targets.ttft, 0.5),
@@ -222,7 +269,7 @@ def test_model():
 
 def test_admitted():
     wire = inference_pb2.GenerateResponse.FromString(
-        messages.response(Admitted(RequestId("r"), 2**64 - 1, 0.25)).SerializeToString()
+        messages.response(Admitted(RequestId("r"), 2**64 - 1, 0.25), TEXTS).SerializeToString()
     ).accepted
     assert (wire.request_id, wire.seed) == ("r", 2**64 - 1)
     assert messages.seconds(wire.predicted_ttft) == 0.25
@@ -253,7 +300,7 @@ def test_resume_from():
 def test_what_was_predicted_and_moves():
     timings = Timings(0.5, 0.25, 0.75, None, 3.0, None, None, 2, 0, 0.5, 0.125, 3)
     completed = Completed((), TokenUsage(5, 4, 3), timings, RequestId("r"), 1)
-    wire = messages.response(completed).completed.timings
+    wire = messages.response(completed, TEXTS).completed.timings
     assert messages.seconds(wire.predicted_ttft) == 0.5
     assert messages.seconds(wire.predicted_itl) == 0.125
     assert wire.migrations == 3

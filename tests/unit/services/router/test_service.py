@@ -12,6 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 from baton import errors
 from baton.v1 import inference_pb2, inference_pb2_grpc, sampling_pb2
 from services.common import rpc
+from services.router.recent import RecentReports
 from services.router.service import SERVICE_NAME, InferenceService
 from tests.support.router_parts import LIMITS, RouterParts
 
@@ -35,11 +36,14 @@ class Door:
     """A served router and a client's stub."""
 
     def __init__(self):
-        self.parts = RouterParts()
+        self.recent = RecentReports()
+        self.parts = RouterParts(sinks=[self.recent.keep])
         self.status = FakeStatus()
 
     async def __aenter__(self):
-        service = InferenceService(self.parts.generator, self.parts.intake, self.status)
+        service = InferenceService(
+            self.parts.generator, self.parts.intake, self.status, self.recent
+        )
         self.server = await rpc.serve(
             "127.0.0.1:0",
             [lambda s: inference_pb2_grpc.add_InferenceServiceServicer_to_server(service, s)],
@@ -91,6 +95,8 @@ async def test_generate_streams_deltas_and_the_end(door):
     assert [token.token_id for token in tokens] == [*map(ord, "hello"), 0]
     assert [token.logprob for token in tokens] == [-0.5 - index for index in range(6)]
     assert tokens[0].top_logprobs[0].token_id == ord("h")
+    assert [token.text for token in tokens] == [*(bytes([byte]) for byte in b"hello"), b"\0"]
+    assert tokens[0].top_logprobs[0].text == b"h"
     [choice] = completed.choices
     assert choice.finish_reason == sampling_pb2.FINISH_REASON_STOP
     assert not choice.HasField("stop_string")
@@ -111,6 +117,57 @@ async def test_chat_and_token_ids(door):
         assert events[-1].completed.usage.prompt_tokens == count
 
 
+async def test_texts_of_the_prompts_tokens_come_with_their_log_probabilities(door):
+    for logprobs, texts in ((0, [b"a"]), (None, [b""])):
+        sampling = Params(prompt_logprobs=logprobs, max_tokens=1)
+        request = Request(text="a", echo=True, sampling=sampling)
+        events = [event async for event in door.stub.Generate(request, timeout=10)]
+        [prompt] = [event.prompt for event in events if event.HasField("prompt")]
+        assert [token.text for token in prompt.tokens] == texts
+
+
+async def test_tokenize_and_detokenize(door):
+    tokenize, detokenize = door.stub.Tokenize, door.stub.Detokenize
+    answer = await tokenize(inference_pb2.TokenizeRequest(text="aé"), timeout=10)
+    assert list(answer.token_ids) == [ord("a"), ord("é")]
+    assert list(answer.texts) == [b"a", "é".encode()]
+    chat = inference_pb2.ChatMessages(
+        messages=[inference_pb2.ChatMessage(role="user", content="hi")]
+    )
+    answer = await tokenize(inference_pb2.TokenizeRequest(chat=chat), timeout=10)
+    assert bytes(answer.token_ids) == b"user:hi;"
+    answer = await detokenize(inference_pb2.DetokenizeRequest(token_ids=[104, 105]), timeout=10)
+    assert answer.text == "hi"
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "reason", "field"),
+    [
+        ("Tokenize", inference_pb2.TokenizeRequest(), "INVALID_REQUEST", "input"),
+        ("Tokenize", inference_pb2.TokenizeRequest(text="x" * 300), "INVALID_REQUEST", "text"),
+        ("Tokenize", inference_pb2.TokenizeRequest(text="", model="b"), "UNKNOWN_MODEL", "model"),
+        ("Detokenize", inference_pb2.DetokenizeRequest(model="b"), "UNKNOWN_MODEL", "model"),
+        (
+            "Detokenize",
+            inference_pb2.DetokenizeRequest(token_ids=[1, 2**31]),
+            "INVALID_REQUEST",
+            "token_ids[1]",
+        ),
+        (
+            "Detokenize",
+            inference_pb2.DetokenizeRequest(token_ids=[1] * 257),
+            "INVALID_REQUEST",
+            "token_ids",
+        ),
+    ],
+)
+async def test_bad_questions_for_tokens_and_text_are_refused(door, method, request_, reason, field):
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await getattr(door.stub, method)(request_, timeout=10)
+    error = errors.from_rpc_error(raised.value)
+    assert (error.reason, error.field) == (reason, field)
+
+
 BAD = [
     (Request(), "input"),
     (Request(text=""), "text"),
@@ -118,6 +175,14 @@ BAD = [
     (Request(text="x" * 300), "text"),
     (Request(text="x" * 10_000_000), "text"),
     (Request(chat=inference_pb2.ChatMessages()), "chat.messages"),
+    (
+        Request(
+            chat=inference_pb2.ChatMessages(
+                messages=[inference_pb2.ChatMessage(role="user")], tools_json=["{}", "[]"]
+            )
+        ),
+        "chat.tools_json[1]",
+    ),
     (Request(token_ids=inference_pb2.TokenIds()), "token_ids"),
     (Request(token_ids=inference_pb2.TokenIds(ids=[1, 2**32 - 1])), "token_ids.ids[1]"),
     (Request(text="a", request_id="spaces are wrong"), "request_id"),
@@ -307,3 +372,14 @@ async def until(condition):
     async with asyncio.timeout(1):
         while not condition():
             await asyncio.sleep(0.005)
+
+
+async def test_the_requests_that_ended_are_listed(door):
+    for name in ("one", "two"):
+        request = Request(request_id=name, text="prompt")
+        assert [event async for event in door.stub.Generate(request, timeout=10)]
+    answer = await door.stub.ListRequests(inference_pb2.ListRequestsRequest(), timeout=10)
+    assert [one.request_id for one in answer.requests] == ["one", "two"]
+    newer = inference_pb2.ListRequestsRequest(after=answer.sequence - 1)
+    answer = await door.stub.ListRequests(newer, timeout=10)
+    assert [one.request_id for one in answer.requests] == ["two"]

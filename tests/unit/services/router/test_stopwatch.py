@@ -91,3 +91,19 @@ def test_the_handoff_and_the_step_after_it(clock):
     watch.tokens(0, 1)
     assert watch.handoff(0) == (1.0, 0.5)
     assert watch.handoff(1) is None
+
+
+def test_gaps_are_those_between_the_tokens_of_each_choice(clock):
+    watch = Stopwatch(clock)
+    for moment, choice, count in (
+        (101.0, 0, 1),
+        (101.01, 1, 2),
+        (102.0, 0, 1),
+        (103.01, 1, 3),
+        (104.0, 0, 0),
+    ):
+        clock.now = moment
+        watch.tokens(choice, count)
+    assert len(watch.gaps) == 1 + 1 + 1 + 2
+    assert watch.gaps.total == pytest.approx(1.0 + 2.0)
+    assert watch.gaps.snapshot().counts[0] == 3  # those that came together

@@ -6,6 +6,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from baton.errors import InvalidRequest, NotFound
+from services.router.request import MessageFields
 from services.router.validation import (
     ChatPrompt,
     ModelLimits,
@@ -22,6 +23,10 @@ LIMITS = ModelLimits(
 )
 FIELDS = RequestFields(TextPrompt("hello"))
 NAN, INF = math.nan, math.inf
+
+
+def chat(*messages: tuple[str, str]) -> ChatPrompt:
+    return ChatPrompt(tuple(MessageFields(*message) for message in messages))
 
 
 def refused(fields: RequestFields) -> InvalidRequest:
@@ -164,21 +169,21 @@ def test_request_ids_and_seeds_are_drawn_anew():
         ({"prompt": TextPrompt("x" * 1001)}, "text", "1001 characters can never fit"),
         ({"prompt": TextPrompt("ab\ud800")}, "text", "not valid Unicode at character 2"),
         ({"prompt": ChatPrompt(())}, "chat.messages", "is empty"),
-        ({"prompt": ChatPrompt((("user", "x"),) * 33)}, "chat.messages", "33 messages"),
+        ({"prompt": chat(*(("user", "x"),) * 33)}, "chat.messages", "33 messages"),
         (
-            {"prompt": ChatPrompt((("user", "x" * 600), ("user", "x" * 600)))},
+            {"prompt": chat(("user", "x" * 600), ("user", "x" * 600))},
             "chat.messages",
             "1200 characters can never fit",
         ),
         (
-            {"prompt": ChatPrompt((("user", "x"), ("", "x")))},
+            {"prompt": chat(("user", "x"), ("", "x"))},
             "chat.messages[1].role",
             "is empty",
         ),
-        ({"prompt": ChatPrompt((("r" * 65, "x"),))}, "chat.messages[0].role", "65 characters"),
-        ({"prompt": ChatPrompt((("u\udfff", "x"),))}, "chat.messages[0].role", "not valid Unicode"),
+        ({"prompt": chat(("r" * 65, "x"))}, "chat.messages[0].role", "65 characters"),
+        ({"prompt": chat(("u\udfff", "x"))}, "chat.messages[0].role", "not valid Unicode"),
         (
-            {"prompt": ChatPrompt((("user", "\ud800"),))},
+            {"prompt": chat(("user", "\ud800"))},
             "chat.messages[0].content",
             "not valid Unicode",
         ),
@@ -212,7 +217,6 @@ def test_fields_that_can_never_work(fields, field, message):
         {"model": "demo"},
         {"prompt": TextPrompt("x" * 1000)},
         {"prompt": TextPrompt("\x00 \U0010ffff")},
-        {"prompt": ChatPrompt((("tool", ""),))},
         {"prompt": TokenPrompt((0, 99))},
         {"prompt": TokenPrompt((1,) * 31)},
         {"stop": ("x" * 256,) * 16},
@@ -262,7 +266,7 @@ def test_checks_come_in_a_fixed_order():
 
 @pytest.mark.parametrize(
     ("prompt", "field"),
-    [(TextPrompt("x"), "text"), (ChatPrompt((("user", "x"),)), "chat")],
+    [(TextPrompt("x"), "text"), (chat(("user", "x")), "chat")],
 )
 @pytest.mark.parametrize(
     ("count", "message"),
@@ -278,7 +282,7 @@ def test_prompts_without_tokens_or_with_too_many(prompt, field, count, message):
 
 @pytest.mark.parametrize(
     ("prompt", "field"),
-    [(TextPrompt("x"), "text"), (ChatPrompt((("user", "x"),)), "chat")],
+    [(TextPrompt("x"), "text"), (chat(("user", "x")), "chat")],
 )
 def test_prompts_written_with_a_token_that_only_the_tokenizer_has(prompt, field):
     checked = check_request(replace(FIELDS, prompt=prompt), LIMITS)

@@ -1,0 +1,5 @@
+"""A fake gateway process."""
+
+from services.fake import run
+
+run("gateway")

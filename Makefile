@@ -12,7 +12,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test verify proto proto-check fmt lint type imports pytest soak bench clean
+.PHONY: help setup run test verify proto proto-check docs fmt lint type imports chromium pytest soak bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,12 @@ $(NIXL_STAMP): $(STAMP)
 	  || echo "NIXL can't be installed here: its tests will be skipped"
 	@touch $@
 
+chromium: ## Install Debian's Chromium for the test of the gateway's page, where that is possible
+	@command -v chromium > /dev/null \
+	  || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null && apt-get update -qq \
+	       && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } > /dev/null 2>&1 \
+	  || echo "Chromium can't be installed here: tests in a browser will be skipped"
+
 run: $(STAMP) ## Start Baton on the demo model (Ctrl-C stops it)
 	$(BIN)/baton up
 
@@ -38,7 +44,7 @@ test: verify ## The same as verify: everything CI runs
 
 verify: $(STAMP) proto-check lint type imports pytest ## Run every check and every test
 
-pytest: $(STAMP) $(NIXL_STAMP) ## Run the tests alone; ARGS='-k name' chooses
+pytest: $(STAMP) $(NIXL_STAMP) chromium ## Run the tests alone; ARGS='-k name' chooses
 ifdef ARGS
 	$(BIN)/pytest $(ARGS)
 else
@@ -59,6 +65,9 @@ proto-check: $(STAMP) ## Check that the committed stubs are those of proto/
 	       --mypy_out=quiet:$$scratch --mypy_grpc_out=quiet:$$scratch \
 	  && diff -r -x '__init__.py' -x '__pycache__' "$$scratch/baton/v1" baton/v1 \
 	  || { echo "The stubs in baton/v1 differ from proto/: run 'make proto'."; exit 1; }
+
+docs: $(STAMP) ## Generate docs/metrics.md and the dashboards from the code
+	$(BIN)/python -m services.catalogue
 
 fmt: $(STAMP) ## Format the code and sort imports
 	$(BIN)/ruff format $(SOURCES)

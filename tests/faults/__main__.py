@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from services.router.text import TextModel
+from services.common.text import TextModel
 from tests.faults.checks import Oracle
 from tests.faults.memory import grown_over
 from tests.faults.runner import Runner, ScheduleFailed, fault_cluster

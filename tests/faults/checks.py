@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from baton import errors
 from engine import Request, SamplingParams
-from services.router.text import TextModel
+from services.common.text import TextModel
 from tests.faults.clients import Outcome
 from tests.faults.workload import RequestPlan
-from tests.support.reference import Reference
+from tests.support.reference import Reference, run_together
 
 _MOST_TIES = 2
 
@@ -47,9 +47,19 @@ class Oracle:
 
     def expected(self, plan: RequestPlan) -> Expected:
         """What `plan` must yield."""
-        choices = tuple(self._output(plan, choice) for choice in range(plan.n))
+        return self.expected_all([plan])[0]
+
+    def expected_all(self, plans: Sequence[RequestPlan]) -> list[Expected]:
+        """What each plan must yield."""
+        requests = [self._request(plan, choice) for plan in plans for choice in range(plan.n)]
+        outputs = iter(run_together(self._engine, requests))
+        return [
+            self._expected(plan, [tuple(next(outputs)) for _ in range(plan.n)]) for plan in plans
+        ]
+
+    def _expected(self, plan: RequestPlan, choices: Sequence[tuple[int, ...]]) -> Expected:
         texts = tuple(self._text_of(plan, tokens) for tokens in choices)
-        return Expected(choices, texts, _stop_string(plan, texts[0]))
+        return Expected(tuple(choices), texts, _stop_string(plan, texts[0]))
 
     def problems(self, outcome: Outcome, expected: Expected, *, strict: bool) -> list[str]:
         """What is wrong with an outcome; `strict`: a patient request must have been served."""
@@ -93,6 +103,18 @@ class Oracle:
         until: int | None = None,
     ) -> tuple[int, ...]:
         """What follows `emitted`, up to `until` tokens in all, computed without any cache."""
+        if len(emitted) >= (until or plan.max_tokens):
+            return ()
+        [tokens] = run_together(self._engine, [self._request(plan, choice, emitted, until)])
+        return tuple(tokens)
+
+    def _request(
+        self,
+        plan: RequestPlan,
+        choice: int,
+        emitted: tuple[int, ...] = (),
+        until: int | None = None,
+    ) -> Request:
         self._count += 1
         request_id = f"oracle-{self._count}"
         sampling = SamplingParams(
@@ -101,18 +123,8 @@ class Oracle:
             temperature=plan.temperature,
             ignore_eos=True,
         )
-        if len(emitted) >= sampling.max_tokens:
-            return ()
         salt = request_id.encode()
-        self._engine.admit(
-            Request(request_id, plan.prompt, sampling, emitted=emitted, choice=choice, salt=salt)
-        )
-        self._engine.start(request_id, ())
-        tokens: list[int] = []
-        while self._engine.has_work:
-            for output in self._engine.step():
-                tokens += [token.token_id for token in output.tokens]
-        return tuple(tokens)
+        return Request(request_id, plan.prompt, sampling, emitted=emitted, choice=choice, salt=salt)
 
     def _text_of(self, plan: RequestPlan, tokens: Sequence[int]) -> str:
         stream = self._text.detokenizer(plan.prompt)

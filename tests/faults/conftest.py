@@ -6,7 +6,7 @@ lease, claim, reservation, turn or waiting request is left.
 
 import pytest
 
-from services.router.text import TextModel
+from services.common.text import TextModel
 from tests.faults.checks import Oracle
 from tests.faults.runner import Runner, fault_cluster, mend
 from tests.support.cluster import Cluster

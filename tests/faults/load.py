@@ -31,7 +31,7 @@ class Work:
 
     @classmethod
     def of(cls, plans: Sequence[RequestPlan], oracle: Oracle) -> "Work":
-        return cls(list(plans), [oracle.expected(plan) for plan in plans], oracle)
+        return cls(list(plans), oracle.expected_all(plans), oracle)
 
 
 def mixed(seed: int, count: int = 16, *, longest: int = 100) -> list[RequestPlan]:

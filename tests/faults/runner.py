@@ -82,7 +82,7 @@ class Runner:
 
     async def run(self, schedule: Schedule) -> list[Outcome]:
         """Raises ScheduleFailed."""
-        expected = [self.oracle.expected(plan) for plan in schedule.requests]
+        expected = self.oracle.expected_all(schedule.requests)
         outcomes = await _Play(self, schedule, expected).play()
         found = [
             f"request {index}: {problem}"
@@ -120,6 +120,8 @@ class _Play:
         self._busy: collections.defaultdict[str, asyncio.Lock] = collections.defaultdict(
             asyncio.Lock
         )
+        self._ended = asyncio.Event()
+        """Every request has: nobody is left whom a fault could harm."""
 
     async def play(self) -> list[Outcome]:
         for step in self._due[:]:
@@ -127,6 +129,7 @@ class _Play:
                 self._trigger(step)
         requests = [self._client(index) for index in range(len(self._schedule.requests))]
         outcomes = await asyncio.gather(*requests)
+        self._ended.set()
         await asyncio.gather(*self._faults)
         mend(self._cluster)
         return outcomes
@@ -162,7 +165,7 @@ class _Play:
                 await self._end(step)
             else:
                 with self._disturbed(step):
-                    await asyncio.sleep(step.seconds)
+                    await self._lasts(step)
 
     async def _end(self, step: Step) -> None:
         child = self._cluster.supervisor.child(step.target)
@@ -170,8 +173,13 @@ class _Play:
         async with asyncio.timeout(_END_SECONDS):
             while child.exit_code() is None:
                 await asyncio.sleep(0.01)
-        await asyncio.sleep(step.seconds)
+        await self._lasts(step)
         self._cluster.start(step.target)
+
+    async def _lasts(self, step: Step) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(step.seconds):
+                await self._ended.wait()
 
     @contextlib.contextmanager
     def _disturbed(self, step: Step) -> Iterator[None]:

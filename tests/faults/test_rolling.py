@@ -27,7 +27,7 @@ def work(oracle):
 
 async def test_every_component_in_turn(pairs, work):
     names = (*PREFILL, *DECODE, *ROUTERS, "transfer", "valkey")
-    async with under_load(pairs, work) as load:
+    async with under_load(pairs, work, clients=4) as load:  # the cores are for those that start
         for name in names:
             await restarted(pairs, name, signal.SIGTERM)
             assert not load.problems, f"{name}: {load.problems}"

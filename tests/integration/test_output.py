@@ -186,7 +186,7 @@ async def test_stop_strings_everywhere_in_the_text(cluster):
 
 async def test_text_is_the_tokenizers_own(cluster, model):
     """No code point is split: random bytes of a byte-level vocabulary as output."""
-    from services.router.text import TextModel
+    from services.common.text import TextModel
 
     text_model = TextModel.load(model)
     async with AsyncClient(cluster.address) as client:

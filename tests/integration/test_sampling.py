@@ -11,7 +11,7 @@ from baton import errors
 from baton.client import AsyncClient, Client
 from baton.v1 import inference_pb2, sampling_pb2
 from services.common import rpc
-from services.router.text import TextModel
+from services.common.text import TextModel
 from tests.support.cluster import Cluster
 
 GREEDY = {"temperature": 0.0, "ignore_eos": True, "max_tokens": 24}

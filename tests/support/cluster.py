@@ -15,6 +15,7 @@ from baton import errors
 from baton.client import Client
 from baton.local import preflight
 from baton.local.child import log_tail
+from baton.local.guard import Guard
 from baton.local.model import resolve_model
 from baton.local.options import MEBIBYTE, UpOptions
 from baton.local.plan import free_port, make_plan
@@ -47,6 +48,9 @@ class Cluster:
         aggregated: bool = False,
         hosts: int = 1,
         routers: int = 1,
+        gateway: bool = False,
+        guard: Guard | None = None,
+        api_key: str | None = None,
         dtype: str = "float32",
         threads: int = 1,
         kv_bytes: int = 64 * MEBIBYTE,
@@ -57,12 +61,17 @@ class Cluster:
         service_flags: Sequence[str] = (),
         disaggregation: str = "always",
         ttft_slack_s: float = 600.0,
+        measured: bool = False,
         start_timeout: float = 60.0,
     ) -> None:
         """A tiny model's prompts are cheapest beside a decode batch: `disaggregation` is not left
         to the router, so that handoffs are tested. `ttft_slack_s`: a busy machine is slow, and
-        requests are refused for it in tests of that alone."""
+        requests are refused for it in tests of that alone. `api_key`: an operator's, where keys
+        are used. `measured`: workers measure their device and compute some handoffs again, as
+        they do in service."""
         router = [f"router:--ttft-slack-s={ttft_slack_s}"]
+        if not measured:
+            router += ["worker:--no-measure-peaks", "worker:--canary-ratio=0"]
         if not aggregated:
             router.append(f"router:--disaggregation={disaggregation}")
         self.options = UpOptions(
@@ -75,13 +84,16 @@ class Cluster:
             threads=threads,
             dtype=dtype,
             grpc_port=free_port(),
+            http_port=free_port() if gateway else None,
             kv_bytes=kv_bytes,
             segment_bytes=segment_bytes,
             block_size=block_size,
             grace=grace,
             directory=run_dir,
+            guard=guard or Guard(),
             service_flags=(*router, *service_flags),
         )
+        self._api_key = api_key
         self._start_timeout = start_timeout
         self._proxied = proxied
         self._supervisor: Supervisor | None = None
@@ -93,6 +105,13 @@ class Cluster:
     def address(self) -> str:
         """Where the router, or the first one, serves."""
         return self.options.address
+
+    @property
+    def url(self) -> str:
+        """Where the gateway serves."""
+        assert self.options.http_address is not None, "no gateway"
+        scheme = "http" if self.options.guard.tls is None else "https"
+        return f"{scheme}://{self.options.http_address}"
 
     @property
     def addresses(self) -> list[str]:
@@ -121,7 +140,9 @@ class Cluster:
         )
         specs, self.proxies = rewire(plan.specs, self._proxied)
         self._supervisor = Supervisor(specs)
-        self.clients = {spec.name: Client(spec.address) for spec in specs if spec.kind == "router"}
+        self.clients = {
+            spec.name: self.client_of(spec.address) for spec in specs if spec.kind == "router"
+        }
         try:
             for proxy in self.proxies.values():
                 proxy.start()
@@ -144,6 +165,10 @@ class Cluster:
     def _wake(self) -> None:
         for name in self.supervisor.started():
             self.supervisor.child(name).signal(signal.SIGCONT)
+
+    def client_of(self, address: str) -> Client:
+        """A client that may see everything."""
+        return Client(address, api_key=self._api_key, tls=self.options.guard.tls)
 
     # Processes
 

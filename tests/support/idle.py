@@ -30,12 +30,12 @@ def held_in(fleet: inference_pb2.GetFleetResponse) -> list[str]:
         }
         found |= {f"{name} {g.name} used_blocks": g.used_blocks for g in status.kv_groups}
     for transfer in fleet.transfers:
-        has = transfer.status
+        name, has = f"transfer {transfer.address}", transfer.status
         found |= {
-            "transfer does not answer": not transfer.HasField("status"),
-            "transfer error": transfer.error,
-            "transfer leases": has.leases,
-            "transfer leased_blobs": has.leased_blobs,
-            "transfer reservations": has.reservations,
+            f"{name} does not answer": not transfer.HasField("status"),
+            f"{name} error": transfer.error,
+            f"{name} leases": has.leases,
+            f"{name} leased_blobs": has.leased_blobs,
+            f"{name} reservations": has.reservations,
         }
     return [f"{name}: {value}" for name, value in found.items() if value]

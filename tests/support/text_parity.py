@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from services.router.text import TextModel
+from services.common.text import TextModel, Vocabulary
 from tests.support.tokenizers import CORPUS, PLAIN_ADDED, SPACE, SPECIAL
 
 TEXTS = st.lists(
@@ -46,3 +46,19 @@ def check(ours: TextModel, theirs: Any, text: str) -> None:
             assert streamed == whole
         elif whole.startswith(before):
             assert before + streamed == whole
+
+
+def check_vocabulary(ours: TextModel, vocabulary: Vocabulary) -> None:
+    """Asserts that what was read without a tokenizer is what the tokenizer says of each token."""
+    for token_id, data in enumerate(vocabulary.token_bytes):
+        name = vocabulary.special.get(token_id)
+        assert ours.token_text(token_id) == (data if name is None else name.encode())
+        assert (name is not None) == (ours.decode([token_id, token_id]) == "" and data == b"")
+    assert ours.token_text(len(vocabulary.token_bytes)) == b""
+
+
+def check_bytes(ours: TextModel, vocabulary: Vocabulary, text: str) -> None:
+    """Asserts that the tokens' bytes together are the text that they decode to."""
+    ids = ours.encode(text)
+    joined = b"".join([vocabulary.token_bytes[token_id] for token_id in ids]).decode()
+    assert joined in (ours.decode(ids), " " + ours.decode(ids))

@@ -24,6 +24,7 @@ class UpProcess:
     def __init__(self, home: Path, *, fakes: bool = True) -> None:
         home.mkdir(exist_ok=True)
         self.port = free_port()
+        self.http_port = free_port()
         self.run_dir = home / "run"
         self.model = home / "tiny.gguf"
         self.model.write_bytes(b"GGUF")
@@ -69,6 +70,7 @@ class UpProcess:
     def up_arguments(self, *arguments: str) -> list[str]:
         return [
             *("up", f"--model={self.model}", f"--grpc-port={self.port}"),
+            f"--http-port={self.http_port}",
             *(f"--run-dir={self.run_dir}", "--shared-memory=1MiB", *arguments),
         ]
 

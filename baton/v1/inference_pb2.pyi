@@ -1132,21 +1132,29 @@ class ListRequestsResponse(_message.Message):
 
     REQUESTS_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Number of the last report there is; for `after`."""
     @_builtins.property
     def requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___RequestReport]:
         """The reports, in the order in which the requests ended."""
 
+    @_builtins.property
+    def running(self) -> _containers.RepeatedCompositeFieldContainer[Global___RequestReport]:
+        """Requests in progress, with no outcome and their times up to now; those that came last, at most
+        200.
+        """
+
     def __init__(
         self,
         *,
         requests: _abc.Iterable[Global___RequestReport] | None = ...,
         sequence: _builtins.int = ...,
+        running: _abc.Iterable[Global___RequestReport] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["requests", b"requests", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["requests", b"requests", "running", b"running", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

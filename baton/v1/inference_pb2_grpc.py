@@ -117,7 +117,7 @@ class InferenceServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListRequests(self, request, context):
-        """Reports of the requests that ended lately at this router.
+        """Reports of the requests that ended lately at this router, and of those in progress.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -51,7 +51,7 @@ class InferenceServiceStub:
     Detokenize: _grpc.UnaryUnaryMultiCallable[_inference_pb2.DetokenizeRequest, _inference_pb2.DetokenizeResponse]
     """Token ids as text. INVALID_ARGUMENT names the field."""
     ListRequests: _grpc.UnaryUnaryMultiCallable[_inference_pb2.ListRequestsRequest, _inference_pb2.ListRequestsResponse]
-    """Reports of the requests that ended lately at this router."""
+    """Reports of the requests that ended lately at this router, and of those in progress."""
     GetTrace: _grpc.UnaryUnaryMultiCallable[_inference_pb2.GetTraceRequest, _inference_pb2.GetTraceResponse]
     """The spans of one request, over all processes. NOT_FOUND: no process remembers any."""
 
@@ -78,7 +78,7 @@ class InferenceServiceAsyncStub(InferenceServiceStub):
     Detokenize: _aio.UnaryUnaryMultiCallable[_inference_pb2.DetokenizeRequest, _inference_pb2.DetokenizeResponse]  # type: ignore[assignment]
     """Token ids as text. INVALID_ARGUMENT names the field."""
     ListRequests: _aio.UnaryUnaryMultiCallable[_inference_pb2.ListRequestsRequest, _inference_pb2.ListRequestsResponse]  # type: ignore[assignment]
-    """Reports of the requests that ended lately at this router."""
+    """Reports of the requests that ended lately at this router, and of those in progress."""
     GetTrace: _aio.UnaryUnaryMultiCallable[_inference_pb2.GetTraceRequest, _inference_pb2.GetTraceResponse]  # type: ignore[assignment]
     """The spans of one request, over all processes. NOT_FOUND: no process remembers any."""
 
@@ -138,7 +138,7 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _inference_pb2.ListRequestsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_inference_pb2.ListRequestsResponse, _abc.Awaitable[_inference_pb2.ListRequestsResponse]]:
-        """Reports of the requests that ended lately at this router."""
+        """Reports of the requests that ended lately at this router, and of those in progress."""
 
     @_abc_1.abstractmethod
     def GetTrace(

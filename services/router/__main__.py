@@ -98,11 +98,13 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
         )
         legs = Legs(channels, settings.prefill_timeout_s, settings.decode_stall_s, fleet.lost)
         retries = Retries(_retry_limits(settings))
-        recent = RecentReports()
+        recent = RecentReports(in_progress=lambda most: reporter.in_progress(most))
         requests = RequestMetrics(targets)
         metrics.add(requests.source())
         metrics.add(RouterMetrics(register, dispatcher, fleet, leases, index.__len__).source())
-        traces = Traces(tracing.active(), channels, fleet)
+        traces = Traces(
+            tracing.active(), channels, fleet, running=lambda asked: reporter.trace_of(asked)
+        )
         reporter = Reporter([recorder.record, recent.keep, requests.record, traces.keep])
         generator = Generator(
             intake, register, dispatcher, fleet, legs, leases, retries, background, index, reporter

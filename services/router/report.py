@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
+from itertools import islice
 
 from baton import errors
+from baton.naming import RequestId
 from services.common.telemetry.tally import SECONDS_BUCKETS, Tally
 from services.router.calls import FetchParts, PrefillParts
 from services.router.dispatch import Placement
@@ -105,21 +107,39 @@ Sink = Callable[[Report], None]
 
 
 class Reporter:
-    """Makes the reports. Holds no state of its own."""
+    """Makes the reports, and knows who is in progress. Belongs to one event loop."""
 
     def __init__(self, sinks: Sequence[Sink] = ()) -> None:
         self._sinks = sinks
+        self._running: dict[RequestId, Life] = {}
+        """By the fleet's ids, which are unique; who came last is last."""
 
     @contextmanager
     def reporting(self, life: Life, told: Sink | None = None) -> Iterator[None]:
         """A request runs inside the block; what became of it is told when that ends, to `told`
         too."""
+        own_id = life.generation.request_id
+        self._running[own_id] = life
         try:
             yield
         except BaseException as error:
             self._tell(life, error, told)
             raise
-        self._tell(life, None, told)
+        else:
+            self._tell(life, None, told)
+        finally:
+            del self._running[own_id]
+
+    def in_progress(self, most: int) -> tuple[Report, ...]:
+        """Reports of the `most` requests that came last of those inside a block, the oldest
+        first, as if they had ended now."""
+        newest = islice(reversed(self._running.values()), most)
+        return tuple(_report(life, None) for life in newest)[::-1]
+
+    def trace_of(self, request_id: str) -> bytes | None:
+        """The trace of a client's request that is in progress; None where there is none."""
+        newest = reversed(self._running.values())
+        return next((one.trace_id for one in newest if one.request_id == request_id), None)
 
     def _tell(self, life: Life, error: BaseException | None, told: Sink | None) -> None:
         report = _report(life, error)

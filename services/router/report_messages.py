@@ -48,6 +48,13 @@ def report_message(report: Report) -> inference_pb2.RequestReport:
     )
 
 
+def running_message(report: Report) -> inference_pb2.RequestReport:
+    """A request in progress, which has no outcome yet."""
+    message = report_message(report)
+    message.ClearField("outcome")
+    return message
+
+
 def _timestamp(seconds: float) -> Timestamp:
     message = Timestamp()
     message.FromMicroseconds(round(seconds * 1e6))

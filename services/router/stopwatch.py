@@ -108,8 +108,8 @@ class Stopwatch:
     ) -> Timings:
         """What was measured up to now, which is the end."""
         end = self._clock()
-        turn = self._arrival if self._turn is None else self._turn
         first = self._earliest(0, end)
+        turn = first if self._turn is None else self._turn
         queue, prefill = turn - self._arrival, first - turn
         second = self._earliest(1, None)
         return Timings(

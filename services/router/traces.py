@@ -7,7 +7,7 @@ messages. A process that does not answer is named, and not waited for.
 import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import grpc
 
@@ -25,6 +25,9 @@ MAX_REQUESTS = 5_000
 _TRACE_ID = re.compile("[0-9a-f]{32}")
 
 
+Running = Callable[[str], bytes | None]
+
+
 class Traces:
     """Finds traces. Belongs to one event loop."""
 
@@ -33,13 +36,16 @@ class Traces:
         own: Tracing | None,
         channels: Channels,
         fleet: FleetView,
+        running: Running = lambda _: None,
         patience_s: float = PATIENCE_S,
         size: int = MAX_REQUESTS,
     ) -> None:
-        """`own`: the router's traces; None: it has none."""
+        """`own`: the router's traces; None: it has none. `running` tells the trace of a request
+        in progress, by its id."""
         self._own = own
         self._channels = channels
         self._fleet = fleet
+        self._running = running
         self._patience_s = patience_s
         self._size = size
         self._ids: OrderedDict[str, bytes] = OrderedDict()
@@ -77,8 +83,7 @@ class Traces:
             raise errors.InvalidRequest(
                 "id", f"must have 1 to {MAX_REQUEST_ID_CHARACTERS} characters"
             )
-        known = self._ids.get(asked)
-        if known is not None:
+        if known := self._running(asked) or self._ids.get(asked):
             return known
         if _TRACE_ID.fullmatch(asked.lower()):
             return bytes.fromhex(asked)

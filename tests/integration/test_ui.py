@@ -183,6 +183,26 @@ def test_requests_appear_and_their_parts_add_up(visit, gateway):
     expect(page.locator("#main")).not_to_contain_text("NaN")
 
 
+def test_a_request_in_progress_is_shown_until_it_ends(browser, gateway):
+    complete(gateway)
+    shown = live(gateway)
+    one = {**shown["requests"][-1], "id": "going"}
+    going = {**one, "outcome": "running", "output_tokens": 2}
+    looks = iter([
+        {**shown, "requests": [], "in_progress": [going]},
+        {**shown, "requests": [], "in_progress": [{**going, "output_tokens": 3}]},
+    ])  # fmt: skip
+    after = {**shown, "requests": [one], "in_progress": []}
+    answer = lambda route: route.fulfill(json=next(looks, after))  # noqa: E731
+    with Visit(browser, gateway.url, route=answer) as opened:
+        opened.page.fill("#find", "going")
+        row = rows(opened.page)
+        expect(row.locator(".tokens")).to_contain_text("→ 3")
+        expect(row.locator(".when")).to_have_text("now")
+        expect(row.locator(".outcome.completed")).to_be_visible()
+        expect(row).to_have_count(1)
+
+
 def test_the_keyboard_reaches_a_request_and_the_theme_stays(visit):
     page = visit.page
     background = "getComputedStyle(document.body).backgroundColor"

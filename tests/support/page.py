@@ -14,6 +14,7 @@ class FakeRouter:
         self.operators = operators
         self.tenants = tenants
         self.reports: list[inference_pb2.RequestReport] = []
+        self.running: list[inference_pb2.RequestReport] = []
         self.answer = fleet()
         self.spans: dict[str, list[telemetry_pb2.Span]] = {}
         self.broken: BatonError | None = None
@@ -32,7 +33,7 @@ class FakeRouter:
         last = len(self.reports)
         new = self.reports[after if after <= last else 0 :]
         return inference_pb2.ListRequestsResponse(
-            requests=new[-limit:] if limit else new, sequence=last
+            requests=new[-limit:] if limit else new, sequence=last, running=self.running
         )
 
     async def trace(self, key: str, request_id: str) -> inference_pb2.GetTraceResponse:

@@ -399,6 +399,7 @@ class RouterParts:
         self.register = Register(most)
         self.pauses = []
         self.retries = Retries(limits or RetryLimits(), pause=self._pause)
+        self.reporter = Reporter(sinks)
         targets = ClassTargets()
         self.intake = Intake(Letters(), self.fleet, "letters", 32, targets)
         self.generator = Generator(
@@ -411,7 +412,7 @@ class RouterParts:
             self.retries,
             self.background,
             hints or NoHints(),
-            Reporter(sinks),
+            self.reporter,
         )
 
     async def _pause(self, seconds):

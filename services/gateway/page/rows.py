@@ -16,6 +16,7 @@ Row = dict[str, Any]
 
 OUTCOMES = ("completed", "cancelled", "refused", "failed")
 _OUTCOMES = {
+    inference_pb2.REQUEST_OUTCOME_UNSPECIFIED: "running",
     inference_pb2.REQUEST_OUTCOME_COMPLETED: "completed",
     inference_pb2.REQUEST_OUTCOME_CANCELLED: "cancelled",
     inference_pb2.REQUEST_OUTCOME_REFUSED: "refused",
@@ -25,7 +26,7 @@ _OUTCOMES = {
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A request that ended."""
+    """A request that ended, or one in progress as if it had ended now."""
 
     ended_s: float
     """Seconds since 1970, by its router's clock."""

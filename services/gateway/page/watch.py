@@ -120,7 +120,9 @@ class Watch:
             good = [one for one in answers if not isinstance(one, BatonError)]
             bad = [one for one in answers if isinstance(one, BatonError)]
             if good:
-                await self._take([fleet for fleet, _ in good], self._reports(answers), bad)
+                running = [report for _, listed in good for report in listed.running]
+                fleets = [fleet for fleet, _ in good]
+                await self._take(fleets, self._reports(answers), running, bad)
             self._failure = None if good else self._told_to_all(_worst(bad))
         finally:
             self._next_look_s = began_s + EVERY_S
@@ -157,6 +159,7 @@ class Watch:
         self,
         fleets: Sequence[Fleet],
         reports: Sequence[inference_pb2.RequestReport],
+        running: Sequence[inference_pb2.RequestReport],
         bad: Sequence[BatonError],
     ) -> None:
         now_s = self._clock()
@@ -172,6 +175,7 @@ class Watch:
             "problem": "; ".join(one.message for one in bad),
             **fleet_row(fleets),
             "verdict": verdict,
+            "in_progress": [ended(report).row for report in running],
             **numbers,
         }
 

@@ -78,7 +78,7 @@ function draw() {
   drawVerdict(live);
   drawTiles(live);
   charts.draw(live);
-  requests.add(held, anew, live.running);
+  requests.add(held, anew, live.in_progress);
   drawWorkers(live);
   drawEmpty(live);
 }
@@ -86,7 +86,7 @@ function draw() {
 /** How to send a first request. */
 function drawEmpty(live) {
   const empty = $("empty");
-  const none = !requests.known.length;
+  const none = !requests.known.length && !requests.running.length;
   empty.hidden = !none;
   document.body.classList.toggle("fresh", none);
   if (!none || empty.dataset.model === live.model) return;
@@ -105,8 +105,8 @@ function drawEmpty(live) {
     setTimeout(() => say(copy, "Copy"), 2000);
   } }, "Copy");
   empty.replaceChildren(
-    h("h3", {}, live.running ? "The first requests are in progress" : "No request has ended yet"),
-    h("p", {}, "Send one, and it appears here when it ends:"),
+    h("h3", {}, live.running ? "The first requests are in progress" : "No request has come yet"),
+    h("p", {}, "Send one, and it appears here:"),
     h("div", { class: "code" }, h("pre", {}, h("code", {}, line)), copy));
 }
 

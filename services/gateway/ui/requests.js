@@ -18,11 +18,12 @@ export const PARTS = {
   prefill: ["Prefill", "from the turn to the first token"],
   handoff: ["Handoff", "from the first token to the second"],
   decode: ["Decode", "the rest of the tokens"],
-  unfinished: ["No token yet", "ended before its first token"],
+  unfinished: ["No token yet", "from the turn on"],
 };
 const LEGEND = ["queue", "wait", "compute", "publish", "calls", "handoff", "decode"];
 
 export const OUTCOMES = {
+  running: ["…", "in progress"],
   completed: ["✓", "completed"],
   refused: ["⊘", "refused"],
   failed: ["✕", "failed"],
@@ -68,6 +69,13 @@ export function facts(request) {
   ];
 }
 
+/** A row is made anew when another part begins. */
+function keyOf(request) {
+  const { id, outcome, parts } = request;
+  const known = outcome === "running" ? parts.map(({ name }) => name).join() : request.arrival_s;
+  return `${id} ${outcome} ${known}`;
+}
+
 export class Requests {
   constructor(open) {
     this.open = open;
@@ -75,7 +83,7 @@ export class Requests {
     this.filter = "all";
     this.scale = "life";
     this.paused = false;
-    this.running = 0;
+    this.running = [];
     this.list = $("requests");
     $("legend").replaceChildren(...LEGEND.map((name) =>
       h("li", { title: PARTS[name][1] }, h("span", { class: `swatch part-${name}` }), PARTS[name][0])),
@@ -89,7 +97,8 @@ export class Requests {
     $("find").addEventListener("input", () => this.draw());
   }
 
-  /** Takes what is new, oldest first; `restarted`: what was known is another process's. */
+  /** Takes what is new, oldest first, and those in progress; `restarted`: what was known is
+   * another process's. */
   add(requests, restarted, running) {
     if (restarted) this.known = [];
     this.known = [...[...requests].reverse(), ...this.known].slice(0, KEPT);
@@ -106,21 +115,22 @@ export class Requests {
   }
 
   draw() {
-    say($("in-progress"), this.running ? `${plural(this.running, "request")} in progress; each appears here when it ends` : "");
     if (this.buttons) this.counts();
-    const shown = this.known.filter((one) => this.matches(one)).slice(0, SHOWN);
+    const every = [...this.running].reverse().concat(this.known);
+    const shown = every.filter((one) => this.matches(one)).slice(0, SHOWN);
     this.span = nice(Math.max(1e-3, ...shown.map((one) => this.length(one))));
     this.axis(shown.length > 0);
-    keyed(this.list, shown, (one) => `${one.id} ${one.arrival_s}`, (one) => this.create(one), (row, one) => this.update(row, one));
-    $("legend").hidden = !this.known.length;
-    if (this.known.length && !shown.length && !this.list.children.length)
+    keyed(this.list, shown, keyOf, (one) => this.create(one), (row, one) => this.update(row, one));
+    $("legend").hidden = !every.length;
+    if (every.length && !shown.length && !this.list.children.length)
       this.list.append(h("li", { class: "none dim", "data-key": "" }, "No request is like that."));
   }
 
   counts() {
     for (const [name, button] of this.buttons) {
-      const number = name === "all" ? this.known.length
-        : this.known.filter((one) => (name === "missed" ? missed(one) : one.outcome === name)).length;
+      const every = this.running.concat(this.known);
+      const number = name === "all" ? every.length
+        : every.filter((one) => (name === "missed" ? missed(one) : one.outcome === name)).length;
       const label = name === "all" ? "All" : name === "missed" ? "Missed a target" : OUTCOMES[name][1];
       say(button, `${label} ${number}`);
     }
@@ -156,28 +166,31 @@ export class Requests {
     const slow = request.itl_held === false ? " late" : "";
     const row = h("li", { class: "item" }, h("button", {
       type: "button", class: `row ${request.outcome}`, "aria-label": this.words(request),
-      click: () => { hideTip(); this.open(request); },
+      click: () => { hideTip(); this.open(row.request); },
     },
-    h("time", { class: "when" }, clock(request.arrival_s + request.total_s)),
+    h("time", { class: "when" }, request.outcome === "running" ? "now" : clock(request.arrival_s + request.total_s)),
     h("span", { class: "who" }, h("span", { class: `outcome ${request.outcome}`, title: word }, mark),
       h("span", { class: "id" }, request.id)),
-    h("span", { class: "num tokens" }, `${count(request.prompt_tokens)} → ${count(request.output_tokens)}`),
+    h("span", { class: "num tokens" }),
     track,
-    h("span", { class: `num first${late}` }, request.ttft_s === null ? "none" : seconds(request.ttft_s) + (late ? " !" : "")),
-    h("span", { class: `num step${slow}` }, seconds(request.itl_s) + (slow ? " !" : "")),
-    h("span", { class: "num total" }, seconds(request.total_s))));
-    this.hover(row.firstElementChild, request);
+    h("span", { class: `num first${late}` }),
+    h("span", { class: `num step${slow}` }),
+    h("span", { class: "num total" })));
+    this.hover(row.firstElementChild, row);
     return row;
   }
 
-  hover(button, request) {
-    const show = (x, y) => showTip(button, {
-      title: request.id,
-      note: `${OUTCOMES[request.outcome][1]}, ${request.class}, arrived ${clock(request.arrival_s)}`,
-      rows: [...request.parts.map((part) => [PARTS[part.name][0], seconds(part.seconds), `part-${part.name}`]),
-        ["Total", seconds(request.total_s)], ...facts(request)],
-      foot: explain(request),
-    }, x, y);
+  hover(button, row) {
+    const show = (x, y) => {
+      const { request } = row;
+      showTip(button, {
+        title: request.id,
+        note: `${OUTCOMES[request.outcome][1]}, ${request.class}, arrived ${clock(request.arrival_s)}`,
+        rows: [...request.parts.map((part) => [PARTS[part.name][0], seconds(part.seconds), `part-${part.name}`]),
+          ["Total", seconds(request.total_s)], ...facts(request)],
+        foot: explain(request),
+      }, x, y);
+    };
     button.addEventListener("pointermove", (event) => show(event.clientX, event.clientY + 12));
     button.addEventListener("pointerleave", () => hideTip(button));
     button.addEventListener("focus", () => {
@@ -189,6 +202,12 @@ export class Requests {
   }
 
   update(row, request) {
+    row.request = request;
+    const cell = (name, text) => say(row.querySelector(`.${name}`), text);
+    cell("tokens", `${count(request.prompt_tokens)} → ${count(request.output_tokens)}`);
+    cell("first", request.ttft_s === null ? "none" : seconds(request.ttft_s) + (request.ttft_held === false ? " !" : ""));
+    cell("step", seconds(request.itl_s) + (request.itl_held === false ? " !" : ""));
+    cell("total", seconds(request.total_s));
     const track = row.querySelector(".track");
     const share = (value) => `${Math.min(100, (value / this.span) * 100)}%`;
     request.parts.forEach((part, index) => {

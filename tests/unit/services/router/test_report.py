@@ -58,3 +58,26 @@ async def test_the_caller_is_told_before_the_last_event():
 )
 def test_outcomes(error, outcome):
     assert Outcome.of(error) is outcome
+
+
+async def test_requests_in_progress_are_told_as_if_they_ended_now():
+    parts = RouterParts()
+    assert parts.reporter.in_progress(5) == ()
+    async with aclosing(parts.events(request(request_id="mine", max_tokens=9))) as events:
+        await anext(events)
+        [report] = parts.reporter.in_progress(5)
+        assert parts.reporter.in_progress(0) == ()
+        assert report.usage.completion_tokens >= 1
+        assert report.request_id == "mine"
+    assert parts.reporter.in_progress(5) == ()
+
+
+async def test_what_never_had_its_turn_spent_its_time_in_the_queue():
+    reports = []
+    parts = RouterParts(sinks=[reports.append])
+    parts.dispatcher.refusal = errors.Exhausted("too late", reason="TARGET_MISSED")
+    with pytest.raises(errors.Exhausted):
+        await parts.run()
+    [timings] = [report.timings for report in reports]
+    assert timings.queue == timings.total > 0
+    assert timings.prefill == 0

@@ -93,6 +93,18 @@ async def test_a_page_is_told_what_is_new(clock):
     assert not second["restarted"]
 
 
+async def test_requests_in_progress_are_told_at_each_look_and_not_kept(clock):
+    router = FakeRouter()
+    router.running = [report("going", outcome="UNSPECIFIED", tokens=3)]
+    watch = watching(clock, router)
+    [going] = (await watch.live(""))["in_progress"]
+    assert (going["id"], going["outcome"]) == ("going", "running")
+    router.running = []
+    clock.advance(EVERY_S)
+    seen = await watch.live("")
+    assert seen["in_progress"] == seen["requests"] == []
+
+
 async def test_a_page_older_than_the_gateway_starts_anew(clock):
     router = FakeRouter()
     router.reports.append(report("a"))

@@ -11,7 +11,7 @@ Generated from the code by `make docs`; don't edit.
 Every process serves its metrics in Prometheus' text format, or as OpenMetrics with exemplars to
 those that ask for it, at `--metrics-address` (or `BATON_METRICS_ADDRESS`); the gateway also at
 its own address. `baton up` gives each process a free port; `baton status --json` tells them as
-`metricsAddress`. Dashboards and alert rules are in [`dashboards/`](../dashboards/README.md).
+`metrics_address`. Dashboards and alert rules are in [`dashboards/`](../dashboards/README.md).
 
 All have the labels `{COMMON_LABELS[0]}` (kind of process) and `{COMMON_LABELS[1]}` (its name)
 beside those in the table. None has a label that clients can choose. Counters run from the

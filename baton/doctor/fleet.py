@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from baton.doctor.finding import Finding, Severity, percent
 from baton.doctor.picture import DECODE, PREFILL, Picture, Worker
+from baton.drift import alarming_drift
 from baton.v1 import inference_pb2
 
 MANY_REFUSED = 0.05
@@ -13,8 +14,6 @@ UNRELIABLE = 0.5
 """Mean relative error of predicted steps from which on places are guessed, not planned."""
 JUDGED_STEPS = 50
 """Steps in a snapshot after which a cost has had its chance to settle."""
-ALARMING_DRIFT = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
-"""As workers log it: beyond what rounding alone brings."""
 
 
 def fleet_findings(picture: Picture) -> list[Finding]:
@@ -163,7 +162,7 @@ def _worker(worker: Worker) -> Iterator[Finding]:
     steps = sum(one.steps for one in worker.phases.values())
     if worker.cost.relative_error > UNRELIABLE and steps >= JUDGED_STEPS:
         yield _unreliable(worker)
-    if worker.canary_drift > ALARMING_DRIFT.get(worker.dtype, ALARMING_DRIFT["bfloat16"]):
+    if worker.canary_drift > alarming_drift(worker.dtype):
         yield Finding(
             "transfer.drift",
             Severity.PROBLEM,

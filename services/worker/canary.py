@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from baton.drift import alarming_drift
 from baton.errors import BatonError
 from baton.naming import new_id
 from engine.errors import EngineError
@@ -31,10 +32,6 @@ MOST_TOKENS = 16_384
 """Longer ones are left alone: what is wrong with KV shows in shorter ones, too."""
 LOWEST_PRIORITY = -1_000_000
 """Below every request's: the first to go where blocks run out."""
-ALARMING = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
-"""Drift that rounding alone does not bring, in natural logarithms. One rounding moves a logit of
-ten by 1e-6, 0.005 and 0.04; it happens in each layer, and adds up slowly, by its square root. KV
-of other tokens or of broken bytes moves it by whole units."""
 
 Quiet = Callable[[int], bool]
 """Whether a sequence of so many tokens would be in nobody's way now."""
@@ -65,6 +62,8 @@ class Canary:
         """Told each drift that was found."""
         self.count = 0
         """Handoffs that were compared."""
+        self.alarms = 0
+        """Those of them that drifted further than rounding explains."""
         self.drift = 0.0
         """The largest that was found."""
         self.work = CanaryWork()
@@ -155,7 +154,8 @@ class Canary:
         self.count += 1
         self.drift = max(self.drift, drift)
         self.on_drift(drift)
-        if drift > ALARMING.get(self._dtype, ALARMING["bfloat16"]):
+        if drift > alarming_drift(self._dtype):
+            self.alarms += 1
             log.warning(
                 "KV that was handed over gives other log probabilities than KV computed here: "
                 "they differ by up to %.4g in %s",

@@ -35,7 +35,12 @@ CANARIES = histogram(
     "Largest difference of a log probability between a handoff and the same tokens computed "
     "again, of a sampled few handoffs.",
 )
-METRICS = (STEPS, BUSY, FLOPS, BYTES, PEAK_FLOPS, PEAK_BYTES, CANARIES)
+CANARY_ALARMS = counter(
+    "baton_worker_canary_alarms_total",
+    "Of those handoffs, the ones that drifted further than the rounding of the worker's number "
+    "format explains.",
+)
+METRICS = (STEPS, BUSY, FLOPS, BYTES, PEAK_FLOPS, PEAK_BYTES, CANARIES, CANARY_ALARMS)
 
 _DRIFT_BUCKETS = (1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
@@ -55,7 +60,7 @@ class DeviceMetrics:
 
     async def _read(self) -> list[Reading]:
         done = dict.fromkeys(Phase, PhaseWork()) | self._host.work.phases
-        readings = [CANARIES.at(self._drift)]
+        readings = [CANARIES.at(self._drift), CANARY_ALARMS.at(self._host.canary.alarms)]
         for phase, work in done.items():
             readings += [
                 STEPS.at(work.steps, phase.value),

@@ -6,10 +6,11 @@ import time
 
 import pytest
 
+from baton.drift import alarming_drift
 from baton.policy.fleet import Role
 from engine.errors import LoopStopped
 from engine.types import SampledToken
-from services.worker.canary import ALARMING, drift_between
+from services.worker.canary import drift_between
 from services.worker.sequences import Sequences
 from tests.support.workers import (
     BLOCK,
@@ -57,6 +58,7 @@ async def test_kv_that_was_handed_over_says_what_kv_computed_here_says(pair, wat
         status = await ended(watched)
     assert status.canaries == len(drifts) == 2
     assert max(drifts) == status.canary_drift < ROUNDING
+    assert watched.host.canary.alarms == 0
     # Nothing of it is counted as anybody's work.
     assert (status.prefilled_tokens, status.sampled_tokens) == (0, 2 * 9)
     assert status.cached_tokens == 30 + 41
@@ -89,7 +91,8 @@ async def test_broken_kv_is_seen(pair, watched, prompt_of, caplog):
     await hand_over(pair, watched, prompt_of(33))
     status = await ended(watched)
     assert status.canaries == 1
-    assert status.canary_drift > ALARMING["float32"]
+    assert status.canary_drift > alarming_drift("float32")
+    assert host.canary.alarms == 1
     assert "differ by up to" in caplog.text
 
 

@@ -51,11 +51,14 @@ async def test_a_batch_of_two_is_counted_as_such(pair, prompt_of):
 
 async def test_what_a_canary_finds_is_told(pair):
     metrics = WorkerMetrics(pair.decode.host)
-    pair.decode.host.canary.on_drift(0.02)
+    canary = pair.decode.host.canary
+    canary.on_drift(0.02)
+    canary.alarms += 1
     found = await read(metrics.sources())
     assert found.value(device.CANARIES) == 1
     assert found.value(device.CANARIES, "_bucket", le="0.01") == 0
     assert found.value(device.CANARIES, "_bucket", le="0.03") == 1
+    assert found.value(device.CANARY_ALARMS) == 1
 
 
 def test_steps_are_told_by_phase():

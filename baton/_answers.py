@@ -2,10 +2,9 @@
 
 from typing import Literal
 
-from google.protobuf import duration_pb2
-
 from baton import errors, events
 from baton.v1 import inference_pb2, sampling_pb2
+from baton.values import seconds
 
 
 def to_event(
@@ -87,11 +86,6 @@ def _timings(timings: inference_pb2.Timings) -> events.Timings:
         predicted_itl=seconds(timings.predicted_itl),
         migrations=timings.migrations,
     )
-
-
-def seconds(duration: duration_pb2.Duration) -> float:
-    """A duration in seconds."""
-    return duration.seconds + duration.nanos / 1e9
 
 
 def to_model(response: inference_pb2.GetModelResponse) -> events.Model:

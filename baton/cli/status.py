@@ -8,19 +8,14 @@ from rich.console import Console
 from rich.table import Table
 
 from baton import errors
-from baton._answers import seconds
 from baton.cli.connect import Connection, connects
 from baton.cli.plain import fail, plain_errors
 from baton.cli.wire_json import to_json
 from baton.local.options import format_bytes
 from baton.local.paths import RunDir
 from baton.local.state import Phase, State
-from baton.v1 import inference_pb2, worker_pb2
-
-_ROLES = {
-    worker_pb2.WORKER_ROLE_PREFILL: "prefill",
-    worker_pb2.WORKER_ROLE_DECODE: "decode",
-}
+from baton.v1 import inference_pb2
+from baton.values import ROLES, seconds
 
 
 @plain_errors
@@ -130,7 +125,7 @@ def _processes(fleet: inference_pb2.GetFleetResponse, address: str) -> Table:
         record = worker.record
         table.add_row(
             record.worker_id,
-            _ROLES.get(record.role, "?"),
+            ROLES.get(record.role, "?"),
             str(record.pid),
             record.address,
             _health(worker),

@@ -5,17 +5,11 @@ from dataclasses import dataclass
 
 from google.protobuf.message import Message
 
-from baton._answers import seconds
 from baton.doctor.snapshot import Snapshot
 from baton.v1 import inference_pb2, worker_pb2
+from baton.values import PHASES, ROLES, seconds
 
 PREFILL, DECODE, MIXED = "prefill", "decode", "mixed"
-_PHASES = {
-    worker_pb2.STEP_PHASE_PREFILL: PREFILL,
-    worker_pb2.STEP_PHASE_DECODE: DECODE,
-    worker_pb2.STEP_PHASE_MIXED: MIXED,
-}
-_ROLES = {worker_pb2.WORKER_ROLE_PREFILL: PREFILL, worker_pb2.WORKER_ROLE_DECODE: DECODE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +246,7 @@ def _worker(
     prompts = old.cached_tokens + old.prefilled_tokens
     return Worker(
         worker_id=record.worker_id,
-        role=_ROLES.get(record.role, "unknown"),
+        role=ROLES.get(record.role, "unknown"),
         error=after.error,
         answered=after.HasField("status"),
         draining=record.draining,
@@ -295,8 +289,8 @@ def _phases(
     phases = {}
     for one in new.phases:
         was = begun.get(one.phase, worker_pb2.PhaseWork())
-        if one.phase in _PHASES and one.steps > was.steps:
-            phases[_PHASES[one.phase]] = Steps(
+        if one.phase in PHASES and one.steps > was.steps:
+            phases[PHASES[one.phase]] = Steps(
                 steps=one.steps - was.steps,
                 busy_s=seconds(one.busy) - seconds(was.busy),
                 flops=one.flops - was.flops,

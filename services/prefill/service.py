@@ -8,6 +8,7 @@ from baton.naming import LeaseId, RequestId
 from baton.policy.fleet import Claim
 from baton.v1 import kv_pb2, prefill_pb2, prefill_pb2_grpc
 from engine.types import Request
+from services.common.durations import to_duration
 from services.common.rpc import Register
 from services.prefill.flow import Prefilled, PrefillFlow, PrefillJob, PrefillStats
 from services.worker import messages, validation
@@ -98,9 +99,9 @@ def _stats(stats: PrefillStats) -> prefill_pb2.PrefillStats:
     return prefill_pb2.PrefillStats(
         cached_tokens=stats.cached_tokens,
         computed_tokens=stats.computed_tokens,
-        waiting=messages.duration(stats.waiting_s),
-        computing=messages.duration(stats.computing_s),
-        publishing=messages.duration(stats.publishing_s),
+        waiting=to_duration(stats.waiting_s),
+        computing=to_duration(stats.computing_s),
+        publishing=to_duration(stats.publishing_s),
         published_blobs=stats.published_blobs,
         published_bytes=stats.published_bytes,
     )

@@ -9,6 +9,8 @@ from baton import errors, naming
 from baton.naming import RequestId
 from baton.policy.fleet import Worker
 from baton.v1 import decode_pb2, kv_pb2, prefill_pb2, sampling_pb2
+from baton.values import seconds
+from services.common.durations import to_duration
 from services.router import messages
 from services.router.events import FinishReason, SampledToken
 from services.router.leases import Lease
@@ -184,9 +186,9 @@ def prefilled(
         cached_tokens=answer.stats.cached_tokens,
         prompt_logprobs=tuple(map(messages.sampled_token, answer.prompt_logprobs)),
         parts=PrefillParts(
-            waiting_s=messages.seconds(answer.stats.waiting),
-            computing_s=messages.seconds(answer.stats.computing),
-            publishing_s=messages.seconds(answer.stats.publishing),
+            waiting_s=seconds(answer.stats.waiting),
+            computing_s=seconds(answer.stats.computing),
+            publishing_s=seconds(answer.stats.publishing),
             computed_tokens=answer.stats.computed_tokens,
             published_bytes=answer.stats.published_bytes,
         ),
@@ -204,7 +206,7 @@ def decode_request(worker: Worker, asked: DecodeCall) -> decode_pb2.DecodeReques
         priority=generation.urgency.priority,
     )
     if asked.itl_target_s is not None:
-        request.itl_target.CopyFrom(messages.duration(asked.itl_target_s))
+        request.itl_target.CopyFrom(to_duration(asked.itl_target_s))
     if asked.handoff is None:
         prompt = request.prompt
         prompt.prompt_token_ids.extend(generation.prompt_ids)
@@ -246,7 +248,7 @@ def decode_event(response: decode_pb2.DecodeResponse, worker: Worker) -> DecodeE
 
 
 def _started(told: decode_pb2.DecodeStarted) -> Started:
-    fetch = FetchParts(messages.seconds(told.fetching), told.fetched_bytes)
+    fetch = FetchParts(seconds(told.fetching), told.fetched_bytes)
     return Started(told.cached_tokens, told.missing_tokens, fetch)
 
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from google.protobuf.duration_pb2 import Duration
-
 from baton.v1 import inference_pb2, sampling_pb2, worker_pb2
+from baton.values import seconds
 from services.common.constraints import constraint_message, constraint_of
+from services.common.durations import to_duration
 from services.common.text import ToolFormat
 from services.router.events import (
     Admitted,
@@ -85,7 +85,7 @@ def response(event: Event, text_of: TextOf) -> inference_pb2.GenerateResponse:
     match event:
         case Admitted(request_id, seed, predicted_ttft_s):
             accepted = inference_pb2.GenerateAccepted(
-                request_id=request_id, seed=seed, predicted_ttft=duration(predicted_ttft_s)
+                request_id=request_id, seed=seed, predicted_ttft=to_duration(predicted_ttft_s)
             )
             return inference_pb2.GenerateResponse(accepted=accepted)
         case Delta(text, tokens, choice):
@@ -265,31 +265,19 @@ def timings_message(timings: Timings) -> inference_pb2.Timings:
     """How long a request took, for clients."""
     gap = timings.handoff_gap
     return inference_pb2.Timings(
-        queue=duration(timings.queue),
-        prefill=duration(timings.prefill),
-        time_to_first_token=duration(timings.time_to_first_token),
-        handoff_gap=None if gap is None else duration(gap),
-        total=duration(timings.total),
+        queue=to_duration(timings.queue),
+        prefill=to_duration(timings.prefill),
+        time_to_first_token=to_duration(timings.time_to_first_token),
+        handoff_gap=None if gap is None else to_duration(gap),
+        total=to_duration(timings.total),
         prefill_worker=timings.prefill_worker or "",
         decode_worker=timings.decode_worker or "",
         prefill_attempts=timings.prefill_attempts,
         decode_attempts=timings.decode_attempts,
-        predicted_ttft=duration(timings.predicted_ttft),
-        predicted_itl=duration(timings.predicted_itl),
+        predicted_ttft=to_duration(timings.predicted_ttft),
+        predicted_itl=to_duration(timings.predicted_itl),
         migrations=timings.migrations,
     )
-
-
-def duration(seconds: float) -> Duration:
-    """Seconds as a message."""
-    message = Duration()
-    message.FromNanoseconds(round(seconds * 1e9))
-    return message
-
-
-def seconds(message: Duration) -> float:
-    """The inverse of `duration`; a message may say any number of seconds and nanoseconds."""
-    return message.seconds + message.nanos / 1e9
 
 
 def model_response(model: ServedModel) -> inference_pb2.GetModelResponse:
@@ -319,4 +307,4 @@ def model_response(model: ServedModel) -> inference_pb2.GetModelResponse:
 
 
 def _targets(ttft_s: float, itl_s: float) -> inference_pb2.Targets:
-    return inference_pb2.Targets(ttft=duration(ttft_s), itl=duration(itl_s))
+    return inference_pb2.Targets(ttft=to_duration(ttft_s), itl=to_duration(itl_s))

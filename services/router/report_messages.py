@@ -3,9 +3,10 @@
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from baton.v1 import inference_pb2
+from services.common.durations import to_duration
 from services.router.calls import FetchParts, PrefillParts
 from services.router.dispatch import Placement
-from services.router.messages import duration, timings_message
+from services.router.messages import timings_message
 from services.router.report import Outcome, Report
 
 _OUTCOMES = {
@@ -40,7 +41,7 @@ def report_message(report: Report) -> inference_pb2.RequestReport:
         choices=generation.choices,
         timings=timings_message(report.timings),
         targets=None if placement is None else _targets(placement),
-        inter_token=None if report.itl_s is None else duration(report.itl_s),
+        inter_token=None if report.itl_s is None else to_duration(report.itl_s),
         prefill=None if report.prefill is None else _prefill(report.prefill),
         fetch=_fetch(report.fetch),
         local=placement is not None and placement.local,
@@ -64,15 +65,15 @@ def _timestamp(seconds: float) -> Timestamp:
 def _targets(placement: Placement) -> inference_pb2.Targets:
     itl_s = placement.itl_target_s
     return inference_pb2.Targets(
-        ttft=duration(placement.ttft_target_s), itl=None if itl_s is None else duration(itl_s)
+        ttft=to_duration(placement.ttft_target_s), itl=None if itl_s is None else to_duration(itl_s)
     )
 
 
 def _prefill(parts: PrefillParts) -> inference_pb2.PrefillParts:
     return inference_pb2.PrefillParts(
-        waiting=duration(parts.waiting_s),
-        computing=duration(parts.computing_s),
-        publishing=duration(parts.publishing_s),
+        waiting=to_duration(parts.waiting_s),
+        computing=to_duration(parts.computing_s),
+        publishing=to_duration(parts.publishing_s),
         computed_tokens=parts.computed_tokens,
         published_bytes=parts.published_bytes,
     )
@@ -80,5 +81,5 @@ def _prefill(parts: PrefillParts) -> inference_pb2.PrefillParts:
 
 def _fetch(parts: FetchParts) -> inference_pb2.FetchParts:
     return inference_pb2.FetchParts(
-        fetching=duration(parts.seconds), bytes=parts.bytes, missing_tokens=parts.missing_tokens
+        fetching=to_duration(parts.seconds), bytes=parts.bytes, missing_tokens=parts.missing_tokens
     )

@@ -11,11 +11,11 @@ from typing import TypeVar
 
 import grpc
 import psutil
-from google.protobuf.duration_pb2 import Duration
 
 from baton import errors
 from baton.policy.fleet import Worker
 from baton.v1 import inference_pb2, transfer_pb2, transfer_pb2_grpc, worker_pb2, worker_pb2_grpc
+from services.common.durations import to_duration
 from services.common.fleet.record import to_record
 from services.router.channels import Channels
 from services.router.dispatch import Dispatcher
@@ -103,14 +103,12 @@ class FleetStatus:
         available, snapshot = self._fleet.redis_available, self._fleet.snapshot
         if snapshot is None:
             return inference_pb2.QueueStatus(redis_available=available)
-        queued_work = Duration()
-        queued_work.FromMicroseconds(round(max(0.0, snapshot.queued_s) * 1e6))
         return inference_pb2.QueueStatus(
             waiting=snapshot.waiting,
             turns=snapshot.turns,
             claims=snapshot.claims,
             redis_available=available,
-            queued_work=queued_work,
+            queued_work=to_duration(snapshot.queued_s),
             degraded=self._fleet.degraded,
         )
 

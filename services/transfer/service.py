@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import grpc
 import psutil
-from google.protobuf.duration_pb2 import Duration
 
 from baton import errors
 from baton.naming import BlobName, LeaseId, WorkerId
 from baton.v1 import kv_pb2, transfer_pb2, transfer_pb2_grpc
 from services.common.blob_log import BlobLog
+from services.common.durations import to_duration
 from services.common.integrity import ensure
 from services.common.telemetry import tracing
 from services.common.telemetry.metrics import Metrics
@@ -272,19 +272,13 @@ class TransferServicer(transfer_pb2_grpc.TransferServiceServicer):
             peer_failures=read.failures,
             resident_bytes=self._process.memory_info().rss,
             metrics_address=self._metrics.address if self._metrics else "",
-            peer_reading=_duration(read.waited_s),
-            room_waiting=_duration(self._room.waited_s),
+            peer_reading=to_duration(read.waited_s),
+            room_waiting=to_duration(self._room.waited_s),
         )
 
     def _check_names(self) -> None:
         self._names.check_integrity()
         ensure(self._names.names == self._store.names, "blob log: not the names that are bound")
-
-
-def _duration(seconds: float) -> Duration:
-    duration = Duration()
-    duration.FromMicroseconds(round(seconds * 1e6))
-    return duration
 
 
 def _acquired(

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable
 
-from google.protobuf import duration_pb2
-
 from baton.v1 import kv_pb2, sampling_pb2
 from engine.types import BlockRef, FinishReason, SampledToken
 
@@ -11,13 +9,6 @@ _FINISH_REASONS = {
     FinishReason.STOP: sampling_pb2.FINISH_REASON_STOP,
     FinishReason.LENGTH: sampling_pb2.FINISH_REASON_LENGTH,
 }
-
-
-def duration(seconds: float) -> duration_pb2.Duration:
-    """A wire duration, not below 0."""
-    message = duration_pb2.Duration()
-    message.FromMicroseconds(max(0, round(seconds * 1e6)))
-    return message
 
 
 def sampled_token(token: SampledToken) -> sampling_pb2.SampledToken:

@@ -12,8 +12,8 @@ from baton.v1 import kv_pb2, worker_pb2, worker_pb2_grpc
 from engine.errors import IntegrityError
 from engine.peaks import Peaks
 from engine.types import EngineStatus
+from services.common.durations import to_duration
 from services.common.fleet.record import to_record
-from services.worker import messages
 from services.worker.host import Host
 from services.worker.work import Phase, PhaseWork
 
@@ -92,7 +92,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             local_prompts=host.local_prompts,
             published_bytes=stats.published_bytes,
             fetched_bytes=stats.fetched_bytes,
-            fetching=messages.duration(host.sequences.fetches.total),
+            fetching=to_duration(host.sequences.fetches.total),
             transfer_given_up=stats.breaker_opened,
             metrics_address=host.metrics_address,
             max_sequences=host.port.config.max_sequences,
@@ -107,7 +107,7 @@ def _phase_work(phase: Phase, work: PhaseWork) -> worker_pb2.PhaseWork:
     return worker_pb2.PhaseWork(
         phase=_PHASES[phase],
         steps=work.steps,
-        busy=messages.duration(work.busy_s),
+        busy=to_duration(work.busy_s),
         flops=work.flops,
         bytes=work.bytes,
         prompt_tokens=work.prompt_tokens,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from baton.errors import BatonError, NotFound, PermissionDenied, Unauthenticated
 from baton.v1 import inference_pb2, telemetry_pb2, worker_pb2
+from services.common.durations import to_duration
 
 
 class FakeRouter:
@@ -82,21 +83,21 @@ def report(
     usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens = 512, tokens, 128
     handoff = handoff_s if tokens > 1 else None
     total_s = queue_s + prefill_s + ((handoff or 0) + decode_s if tokens else 0)
-    _set(timings.queue, queue_s)
-    _set(timings.prefill, prefill_s)
-    _set(timings.time_to_first_token, queue_s + prefill_s)
-    _set(timings.total, total_s)
+    timings.queue.CopyFrom(to_duration(queue_s))
+    timings.prefill.CopyFrom(to_duration(prefill_s))
+    timings.time_to_first_token.CopyFrom(to_duration(queue_s + prefill_s))
+    timings.total.CopyFrom(to_duration(total_s))
     if handoff is not None:
-        _set(timings.handoff_gap, handoff)
+        timings.handoff_gap.CopyFrom(to_duration(handoff))
     if itl_s is not None and tokens > 1:
-        _set(message.inter_token, itl_s)
+        message.inter_token.CopyFrom(to_duration(itl_s))
     if ttft_target_s is not None:
-        _set(message.targets.ttft, ttft_target_s)
+        message.targets.ttft.CopyFrom(to_duration(ttft_target_s))
     if itl_target_s is not None:
-        _set(message.targets.itl, itl_target_s)
+        message.targets.itl.CopyFrom(to_duration(itl_target_s))
     if parts is not None:
         for name, value in zip(("waiting", "computing", "publishing"), parts, strict=True):
-            _set(getattr(message.prefill, name), value)
+            getattr(message.prefill, name).CopyFrom(to_duration(value))
     timings.prefill_worker, timings.decode_worker = "prefill-0", "decode-0"
     timings.prefill_attempts = timings.decode_attempts = 1
     return message
@@ -143,9 +144,5 @@ def span(
         name=name, process="prefill-0", span_id=own.encode(), parent_span_id=parent.encode()
     )
     message.start.FromMicroseconds(round(start_s * 1e6))
-    _set(message.duration, took_s)
+    message.duration.CopyFrom(to_duration(took_s))
     return message
-
-
-def _set(duration: object, seconds: float) -> None:
-    duration.FromMicroseconds(round(seconds * 1e6))  # type: ignore[attr-defined]

@@ -1,9 +1,8 @@
 """Snapshots of fleets for the doctor's tests: a healthy one, and what is changed about it."""
 
-from google.protobuf.duration_pb2 import Duration
-
 from baton.doctor.snapshot import Snapshot
 from baton.v1 import inference_pb2, transfer_pb2, worker_pb2
+from services.common.durations import to_duration
 
 SECONDS = 10.0
 PEAK_FLOPS, PEAK_BYTES = 1e12, 1e10
@@ -18,12 +17,6 @@ COST = {
     "relative_error": 0.1,
 }
 """Of a worker whose steps take 5 ms and half a millisecond for each sequence."""
-
-
-def span(seconds):
-    message = Duration()
-    message.FromNanoseconds(round(seconds * 1e9))
-    return message
 
 
 def report(
@@ -44,19 +37,21 @@ def report(
             prompt_tokens=prompt, cached_tokens=cached, completion_tokens=tokens
         ),
         timings=inference_pb2.Timings(
-            queue=span(queue),
-            prefill=span(prefill),
-            time_to_first_token=span(ttft),
-            handoff_gap=span(gap),
-            total=span(ttft + itl * max(0, tokens - 1)),
+            queue=to_duration(queue),
+            prefill=to_duration(prefill),
+            time_to_first_token=to_duration(ttft),
+            handoff_gap=to_duration(gap),
+            total=to_duration(ttft + itl * max(0, tokens - 1)),
             migrations=migrations,
         ),
-        targets=inference_pb2.Targets(ttft=span(ttft_target), itl=span(itl_target)),
-        inter_token=span(itl),
+        targets=inference_pb2.Targets(ttft=to_duration(ttft_target), itl=to_duration(itl_target)),
+        inter_token=to_duration(itl),
         prefill=inference_pb2.PrefillParts(
-            waiting=span(waiting), computing=span(computing), publishing=span(publishing)
+            waiting=to_duration(waiting),
+            computing=to_duration(computing),
+            publishing=to_duration(publishing),
         ),
-        fetch=inference_pb2.FetchParts(fetching=span(fetching), missing_tokens=missing),
+        fetch=inference_pb2.FetchParts(fetching=to_duration(fetching), missing_tokens=missing),
     )
 
 
@@ -64,7 +59,7 @@ def phase(kind, *, steps=1000, busy=5.0, flops=1e10, moved=1e10, prompt=0, seque
     return worker_pb2.PhaseWork(
         phase=getattr(worker_pb2, f"STEP_PHASE_{kind.upper()}"),
         steps=steps,
-        busy=span(busy),
+        busy=to_duration(busy),
         flops=flops,
         bytes=moved,
         prompt_tokens=prompt,

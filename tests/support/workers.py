@@ -31,10 +31,10 @@ from baton.v1 import (
 )
 from engine import Engine, EngineConfig, Request
 from services.common import rpc
+from services.common.durations import to_duration
 from services.decode.settings import DecodeSettings
 from services.prefill.service import make_servicer as make_prefill_servicer
 from services.prefill.settings import PrefillSettings
-from services.worker import messages
 from services.worker.assembly import engine_config, make_host, serve_host
 from services.worker.decoding.service import make_servicer as make_decode_servicer
 from services.worker.sampling import sampling_params
@@ -219,7 +219,7 @@ def decode_request(
         request_id=handoff.request_id,
         attempt=handoff.attempt if attempt is None else attempt,
         handoff=handoff,
-        itl_target=None if itl_target is None else messages.duration(itl_target),
+        itl_target=None if itl_target is None else to_duration(itl_target),
         priority=priority,
     )
 
@@ -237,7 +237,7 @@ def prompt_request(
             sampling=sampling(**values),
             choice=choice,
         ),
-        itl_target=None if itl_target is None else messages.duration(itl_target),
+        itl_target=None if itl_target is None else to_duration(itl_target),
         priority=priority,
     )
 

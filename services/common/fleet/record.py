@@ -6,13 +6,14 @@ Knows only the two types.
 import logging
 from collections.abc import Mapping
 
-from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 
 from baton.naming import Incarnation, RequestId, WorkerId
 from baton.policy.cost import StepCost
 from baton.policy.fleet import NOTHING, Claim, Load, ModelLimits, Role, Usage, Worker
 from baton.v1 import worker_pb2
+from baton.values import seconds
+from services.common.durations import to_duration
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ def to_record(worker: Worker) -> worker_pb2.WorkerRecord:
         pid=worker.pid,
         cost=_to_cost(worker.cost),
         load=_to_load(worker.load),
-        prompt_lookahead=_to_duration(worker.prompt_lookahead_s),
+        prompt_lookahead=to_duration(worker.prompt_lookahead_s),
         step_tokens=worker.step_tokens,
         block_tokens=worker.block_tokens,
         index_group=worker.index_group,
@@ -108,7 +109,7 @@ def from_record(
         pid=record.pid,
         cost=_from_cost(record.cost),
         load=_from_load(record.load),
-        prompt_lookahead_s=_from_duration(record.prompt_lookahead),
+        prompt_lookahead_s=seconds(record.prompt_lookahead),
         step_tokens=record.step_tokens,
         block_tokens=record.block_tokens,
         index_group=record.index_group,
@@ -151,29 +152,19 @@ def _to_load(load: Load) -> worker_pb2.WorkerLoad:
     """On the wire a limit of 0 sequences is none: a worker takes one at least."""
     target = load.itl_target_s
     return worker_pb2.WorkerLoad(
-        prompt_backlog=_to_duration(load.prompt_backlog_s),
+        prompt_backlog=to_duration(load.prompt_backlog_s),
         context_tokens=load.context_tokens,
-        itl_target=None if target is None else _to_duration(target),
+        itl_target=None if target is None else to_duration(target),
         sequence_limit=load.sequence_limit or 0,
-        decode_step=_to_duration(load.decode_step_s),
+        decode_step=to_duration(load.decode_step_s),
     )
 
 
 def _from_load(load: worker_pb2.WorkerLoad) -> Load:
     return Load(
-        prompt_backlog_s=_from_duration(load.prompt_backlog),
+        prompt_backlog_s=seconds(load.prompt_backlog),
         context_tokens=load.context_tokens,
-        itl_target_s=_from_duration(load.itl_target) if load.HasField("itl_target") else None,
+        itl_target_s=seconds(load.itl_target) if load.HasField("itl_target") else None,
         sequence_limit=load.sequence_limit or None,
-        decode_step_s=_from_duration(load.decode_step),
+        decode_step_s=seconds(load.decode_step),
     )
-
-
-def _to_duration(seconds: float) -> Duration:
-    duration = Duration()
-    duration.FromNanoseconds(max(0, round(seconds * 1e9)))
-    return duration
-
-
-def _from_duration(duration: Duration) -> float:
-    return duration.ToNanoseconds() / 1e9

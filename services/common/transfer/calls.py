@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
-from google.protobuf.duration_pb2 import Duration
 
 from baton import errors
 from baton.naming import BlobName, Incarnation, LeaseId, WorkerId
 from baton.v1 import transfer_pb2, transfer_pb2_grpc
+from services.common.durations import to_duration
 from services.common.transfer.messages import place_from_proto, place_to_proto
 from services.common.transfer.place import Checksum, Place, SegmentId, Stored
 
@@ -59,12 +59,6 @@ def _translated() -> Iterator[None]:
         raise errors.from_rpc_error(error) from error
 
 
-def _duration(seconds: float) -> Duration:
-    duration = Duration()
-    duration.FromMicroseconds(max(0, int(seconds * 1e6)))
-    return duration
-
-
 class TransferCalls:
     """Calls over one channel. Safe for concurrent use in one event loop."""
 
@@ -103,7 +97,7 @@ class TransferCalls:
     ) -> tuple[Place, ...]:
         """Places for `sizes` from the first on, as many as there is room for within `wait_s`."""
         request = transfer_pb2.ReserveRequest(
-            incarnation=self._incarnation, sizes_bytes=sizes, wait=_duration(wait_s)
+            incarnation=self._incarnation, sizes_bytes=sizes, wait=to_duration(wait_s)
         )
         answer = await self._answer(self._stub.Reserve, request, deadline_s)
         return tuple(place_from_proto(place) for place in answer.places)
@@ -113,14 +107,14 @@ class TransferCalls:
     ) -> tuple[bool, ...]:
         """Binds names; for each whether ours is the place it is bound to."""
         request = transfer_pb2.CommitRequest(
-            incarnation=self._incarnation, lease_id=lease_id, lease_ttl=_duration(ttl_s)
+            incarnation=self._incarnation, lease_id=lease_id, lease_ttl=to_duration(ttl_s)
         )
         for blob in written:
             request.blobs.add(
                 name=blob.name,
                 place=place_to_proto(blob.place),
                 checksum=blob.checksum,
-                recompute=_duration(blob.recompute_seconds),
+                recompute=to_duration(blob.recompute_seconds),
             )
         answer = await self._answer(self._stub.Commit, request, deadline_s)
         return tuple(answer.bound)
@@ -159,7 +153,7 @@ class TransferCalls:
         request = transfer_pb2.AcquireRequest(
             names=names,
             lease_id=lease_id,
-            lease_ttl=_duration(ttl_s),
+            lease_ttl=to_duration(ttl_s),
             source_address=source_address,
         )
         call = None

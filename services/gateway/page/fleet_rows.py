@@ -3,18 +3,9 @@
 from collections.abc import Sequence
 
 from baton.v1 import inference_pb2, worker_pb2
+from baton.values import PHASES, ROLES, seconds
 from services.gateway.page.history import Sample, Tokens
-from services.gateway.page.rows import Row, seconds
-
-_ROLES = {
-    worker_pb2.WORKER_ROLE_PREFILL: "prefill",
-    worker_pb2.WORKER_ROLE_DECODE: "decode",
-}
-_PHASES = {
-    worker_pb2.STEP_PHASE_PREFILL: "prefill",
-    worker_pb2.STEP_PHASE_DECODE: "decode",
-    worker_pb2.STEP_PHASE_MIXED: "mixed",
-}
+from services.gateway.page.rows import Row
 
 
 def fleet_row(fleets: Sequence[inference_pb2.GetFleetResponse]) -> Row:
@@ -80,7 +71,7 @@ def worker_row(worker: inference_pb2.FleetWorker) -> Row:
     load = record.load
     return {
         "id": record.worker_id,
-        "role": _ROLES.get(record.role, "unknown"),
+        "role": ROLES.get(record.role, "unknown"),
         "state": _state(worker, record),
         "error": worker.error,
         "address": record.address,
@@ -141,7 +132,7 @@ def _peaks_row(peaks: worker_pb2.DevicePeaks) -> Row:
 
 def _phase_row(phase: worker_pb2.PhaseWork) -> Row:
     return {
-        "phase": _PHASES.get(phase.phase, "unknown"),
+        "phase": PHASES.get(phase.phase, "unknown"),
         "steps": phase.steps,
         "busy_s": seconds(phase.busy),
         "flops": phase.flops,

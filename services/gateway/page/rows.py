@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from baton.v1 import inference_pb2, telemetry_pb2
+from baton.values import seconds
 from services.gateway.page.parts import Measured, Part, parts_of
 
 Row = dict[str, Any]
@@ -163,11 +163,6 @@ def span_rows(spans: Iterable[telemetry_pb2.Span]) -> list[Row]:
         }
         for span in known
     ]
-
-
-def seconds(duration: Duration) -> float:
-    """A duration in seconds."""
-    return duration.seconds + duration.nanos / 1e9
 
 
 def _moment(timestamp: Timestamp) -> float:

@@ -2,6 +2,7 @@
 
 from baton.v1 import decode_pb2, kv_pb2
 from engine.types import FinishReason
+from services.common.durations import to_duration
 from services.worker import messages
 from services.worker.decoding.events import (
     Event,
@@ -38,7 +39,7 @@ def response(
                     missing_tokens=event.missing_tokens,
                     fetched_blobs=event.fetched_blobs,
                     fetched_bytes=event.fetched_bytes,
-                    fetching=messages.duration(event.fetching_s),
+                    fetching=to_duration(event.fetching_s),
                 )
             )
         case Finished():

@@ -11,7 +11,8 @@ from baton.doctor.picture import Wanted
 from baton.doctor.snapshot import Snapshot, take
 from baton.doctor.text import bar, render
 from baton.v1 import inference_pb2
-from tests.support.snapshots import fleet, phase, report, snapshot, span, transfer, worker
+from services.common.durations import to_duration
+from tests.support.snapshots import fleet, phase, report, snapshot, transfer, worker
 
 DECODING = phase("decode", steps=900, busy=6.0, sequences=900, context=90_000)
 PREFILLING = phase("prefill", steps=100, busy=4.0, prompt=20_000)
@@ -117,11 +118,11 @@ def test_warm_prompts_that_take_long_are_no_cold_cache():
 
 
 def test_a_queue_of_which_nobody_came_out_yet():
-    queue = {"waiting": 40, "queued_work": span(30.0)}
+    queue = {"waiting": 40, "queued_work": to_duration(30.0)}
     after = busy_fleet(phase("prefill", busy=9.9), queue=queue)
     _, codes = found(after, earlier=[report()])
     assert "40 requests wait" in codes["first_token.queue"].evidence[0]
-    short = busy_fleet(phase("prefill", busy=9.9), queue=queue | {"queued_work": span(1.0)})
+    short = busy_fleet(phase("prefill", busy=9.9), queue=queue | {"queued_work": to_duration(1.0)})
     assert not found(short, earlier=[report()])[1]
 
 
@@ -177,7 +178,7 @@ def test_a_cost_that_is_not_reliable_is_not_asked():
 
 
 def test_running_streams_are_judged_where_none_has_ended():
-    says = {"record": {"load": {"itl_target": span(0.01)}}}
+    says = {"record": {"load": {"itl_target": to_duration(0.01)}}}
     _, codes = found(busy_fleet(decode=batch(32, 0.025), decode_says=says))
     assert list(codes) == ["stream.batch_size"]
 

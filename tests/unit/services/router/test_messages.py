@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from baton.naming import RequestId, WorkerId
 from baton.v1 import inference_pb2, sampling_pb2
+from baton.values import seconds
+from services.common.durations import to_duration
 from services.common.text import SamplingDefaults, ToolFormat
 from services.router import messages
 from services.router.events import (
@@ -258,13 +260,13 @@ def test_model():
     assert (wire.has_chat_template, wire.default_max_tokens) == (False, 16)
     assert wire.tool_format == inference_pb2.TOOL_FORMAT_LLAMA
     assert wire.default_sampling == sampling_pb2.SamplingParams(temperature=0.0, top_p=0.5)
-    for told, seconds in (
+    for told, expected in (
         (wire.interactive_targets.ttft, 0.5),
         (wire.interactive_targets.itl, 0.125),
         (wire.batch_targets.ttft, 60.0),
         (wire.batch_targets.itl, 2.0),
     ):
-        assert messages.seconds(told) == seconds
+        assert seconds(told) == expected
 
 
 def test_admitted():
@@ -272,7 +274,7 @@ def test_admitted():
         messages.response(Admitted(RequestId("r"), 2**64 - 1, 0.25), TEXTS).SerializeToString()
     ).accepted
     assert (wire.request_id, wire.seed) == ("r", 2**64 - 1)
-    assert messages.seconds(wire.predicted_ttft) == 0.25
+    assert seconds(wire.predicted_ttft) == 0.25
 
 
 def test_fields_for_the_scheduler():
@@ -280,7 +282,7 @@ def test_fields_for_the_scheduler():
     for wire, batch in ((0, False), (1, False), (2, True), (3, None)):
         assert messages.request_fields(request(request_class=wire)).batch is batch
     full = request(
-        ttft_target=messages.duration(0.0), itl_target=messages.duration(0.25), priority=-11,
+        ttft_target=to_duration(0.0), itl_target=to_duration(0.25), priority=-11,
         tenant="t",
     )  # fmt: skip
     fields = messages.request_fields(request.FromString(full.SerializeToString()))
@@ -301,6 +303,6 @@ def test_what_was_predicted_and_moves():
     timings = Timings(0.5, 0.25, 0.75, None, 3.0, None, None, 2, 0, 0.5, 0.125, 3)
     completed = Completed((), TokenUsage(5, 4, 3), timings, RequestId("r"), 1)
     wire = messages.response(completed, TEXTS).completed.timings
-    assert messages.seconds(wire.predicted_ttft) == 0.5
-    assert messages.seconds(wire.predicted_itl) == 0.125
+    assert seconds(wire.predicted_ttft) == 0.5
+    assert seconds(wire.predicted_itl) == 0.125
     assert wire.migrations == 3

@@ -8,11 +8,6 @@ from engine.types import BlockRef, FinishReason, SampledToken
 from services.worker import messages
 
 
-def test_durations_are_exact_to_the_microsecond_and_never_negative():
-    assert messages.duration(1.000001).ToMicroseconds() == 1_000_001
-    assert messages.duration(-0.5).ToMicroseconds() == 0
-
-
 def test_log_probabilities_are_there_only_when_asked_for():
     plain = messages.sampled_token(SampledToken(7))
     assert (plain.token_id, plain.HasField("logprob")) == (7, False)

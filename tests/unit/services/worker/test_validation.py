@@ -7,7 +7,8 @@ from baton.errors import BatonError, InvalidRequest, LayoutMismatch, LostRace
 from baton.naming import Incarnation
 from baton.v1 import decode_pb2, kv_pb2
 from engine.types import Limits
-from services.worker import messages, validation
+from services.common.durations import to_duration
+from services.worker import validation
 
 LIMITS = Limits(context_tokens=64, vocab_size=100, eos_token_ids=frozenset({1}))
 
@@ -82,9 +83,7 @@ def test_another_incarnation_or_layout_is_refused_naming_both():
 
 @pytest.mark.parametrize(("seconds", "expected"), [(None, None), (0.25, 0.25), (2, 2.0)])
 def test_a_latency_target_is_optional(seconds, expected):
-    message = decode_pb2.DecodeRequest(
-        itl_target=None if seconds is None else messages.duration(seconds)
-    )
+    message = decode_pb2.DecodeRequest(itl_target=None if seconds is None else to_duration(seconds))
     assert validation.target_s("itl_target", message) == expected
 
 

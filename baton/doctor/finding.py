@@ -3,6 +3,10 @@
 from dataclasses import dataclass
 from enum import IntEnum
 
+MANY = 0.1
+"""Requests beyond a target that are a problem, as a part of all: targets are meant for nine in ten
+at least, and a few late ones come with any burst."""
+
 
 class Severity(IntEnum):
     """How much it matters; the larger, the more."""

@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 
-from baton.doctor.finding import Finding, Severity, duration, percent
+from baton.doctor.finding import MANY, Finding, Severity, duration, percent
 from baton.doctor.picture import DECODE, PREFILL, Picture, Request, mean
+from baton.values import seconds
 
-MANY = 0.1
-"""Late requests that are a problem, as a part of all: targets are meant for nine in ten at least,
-and a few late ones come with any burst."""
 BUSY = 0.7
 """Above it, queues in front of a server grow without bound in practice: at 0.7 a request waits
 on average for more than two others' service."""
@@ -18,7 +16,6 @@ WARM = 0.3
 """Prompt tokens that were cached before, so that the cache was of use."""
 COLD = 0.1
 """Prompt tokens that are cached now, so that it is of no use."""
-EVICTIONS = 1
 
 
 def first_token_findings(picture: Picture) -> list[Finding]:
@@ -128,7 +125,7 @@ def _computing(
         f"{percent(cached)} of their prompt tokens were cached"
         + (f", {percent(before)} until then" if before >= WARM else ""),
     )
-    if cached < COLD and (before >= WARM or evicted >= EVICTIONS):
+    if cached < COLD and (before >= WARM or evicted):
         return Finding(
             "first_token.cache_misses",
             Severity.PROBLEM,
@@ -194,7 +191,7 @@ def _publishing(picture: Picture, evidence: tuple[str, ...], share: float) -> Fi
 def _waiting(picture: Picture) -> list[Finding]:
     """A queue that is longer than targets allow although no late request has ended yet."""
     queue = picture.after.queue
-    work_s = queue.queued_work.seconds + queue.queued_work.nanos / 1e9
+    work_s = seconds(queue.queued_work)
     known = picture.requests or picture.earlier[-1:]
     targets = [one.ttft_target_s for one in known if one.ttft_target_s is not None]
     target_s = mean(targets) if targets else None

@@ -10,8 +10,6 @@ from baton.v1 import inference_pb2
 
 MANY_REFUSED = 0.05
 """Refused requests that are a problem, as a part of those that ended."""
-UNRELIABLE = 0.5
-"""Mean relative error of predicted steps from which on places are guessed, not planned."""
 JUDGED_STEPS = 50
 """Steps in a snapshot after which a cost has had its chance to settle."""
 
@@ -160,7 +158,7 @@ def _worker(worker: Worker) -> Iterator[Finding]:
             0.7,
         )
     steps = sum(one.steps for one in worker.phases.values())
-    if worker.cost.relative_error > UNRELIABLE and steps >= JUDGED_STEPS:
+    if worker.is_unpredictable and steps >= JUDGED_STEPS:
         yield _unreliable(worker)
     if worker.canary_drift > alarming_drift(worker.dtype):
         yield Finding(

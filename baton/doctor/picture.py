@@ -11,6 +11,9 @@ from baton.values import PHASES, ROLES, seconds
 
 PREFILL, DECODE, MIXED = "prefill", "decode", "mixed"
 
+UNRELIABLE = 0.5
+"""Mean relative error of predicted steps from which on places are guessed, not planned."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -28,7 +31,6 @@ AS_ASKED = Wanted()
 class Request:
     """One request that ended; times in seconds."""
 
-    outcome: inference_pb2.RequestOutcome.ValueType
     reason: str
     tenant: str
     prompt_tokens: int
@@ -110,7 +112,6 @@ class Worker:
     answered: bool
     draining: bool
     restarted: bool
-    waiting: int
     running: int
     max_sequences: int
     sequence_limit: int
@@ -124,27 +125,27 @@ class Worker:
     peak_flops: float
     peak_bytes: float
     """0: not measured."""
-    prefilled_tokens: int
-    cached_tokens: int
     cached_before: float
     """Part of the prompt tokens that was cached until the snapshot began."""
     preempted: int
     recomputed_handoffs: int
-    refused: int
     fetching_s: float
-    fetched_bytes: int
     published_bytes: int
     given_up: int
     blocks_used: float
     """Part of the blocks of the fullest KV group."""
     dtype: str
-    canaries: int
     canary_drift: float
 
     @property
     def busy_s(self) -> float:
         """Time in steps."""
         return sum(one.busy_s for one in self.phases.values())
+
+    @property
+    def is_unpredictable(self) -> bool:
+        """Whether its cost is so far off that nothing can be told by it."""
+        return self.cost.relative_error > UNRELIABLE
 
     @property
     def is_full(self) -> bool:
@@ -208,7 +209,6 @@ def _request(report: inference_pb2.RequestReport, wanted: Wanted) -> Request:
     ttft_s, gap_s = seconds(timings.time_to_first_token), seconds(timings.handoff_gap)
     targets = report.targets
     return Request(
-        outcome=report.outcome,
         reason=report.reason,
         tenant=report.tenant,
         prompt_tokens=report.usage.prompt_tokens,
@@ -251,7 +251,6 @@ def _worker(
         answered=after.HasField("status"),
         draining=record.draining,
         restarted=restarted,
-        waiting=status.waiting_sequences,
         running=status.running_sequences,
         max_sequences=status.max_sequences or record.capacity.sequences,
         sequence_limit=record.load.sequence_limit,
@@ -262,21 +261,16 @@ def _worker(
         phases=_phases(old, status),
         peak_flops=status.peaks.flops_per_second,
         peak_bytes=status.peaks.bytes_per_second,
-        prefilled_tokens=status.prefilled_tokens - old.prefilled_tokens,
-        cached_tokens=status.cached_tokens - old.cached_tokens,
         cached_before=old.cached_tokens / prompts if prompts else 0.0,
         preempted=status.preempted_sequences - old.preempted_sequences,
         recomputed_handoffs=status.recomputed_handoffs - old.recomputed_handoffs,
-        refused=status.refused_requests - old.refused_requests,
         fetching_s=seconds(status.fetching) - seconds(old.fetching),
-        fetched_bytes=status.fetched_bytes - old.fetched_bytes,
         published_bytes=status.published_bytes - old.published_bytes,
         given_up=status.transfer_given_up - old.transfer_given_up,
         blocks_used=max(
             (one.used_blocks / max(1, one.total_blocks) for one in status.kv_groups), default=0.0
         ),
         dtype=status.dtype,
-        canaries=status.canaries,
         canary_drift=status.canary_drift,
     )
 

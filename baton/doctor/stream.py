@@ -6,19 +6,15 @@ step would take with one sequence alone, and what each sequence and each token o
 
 from collections.abc import Sequence
 
-from baton.doctor.finding import Finding, Severity, duration, percent
+from baton.doctor.finding import MANY, Finding, Severity, duration, percent
 from baton.doctor.picture import DECODE, MIXED, PREFILL, Picture, Request, Steps, Worker, mean
 from baton.doctor.rooflines import Bound, phase_rates
 
-MANY = 0.1
-"""Slow streams that are a problem, as a part of all; see `first_token.MANY`."""
 GAP = 0.5
 """Part of the time after the first token, from which on the handoff is to blame."""
 PREEMPTED = 0.1
 """Moves for each request, from which on preemption is a problem: one costs as much as many
 steps."""
-UNRELIABLE = 0.5
-"""Mean relative error of a worker's cost from which on it is not asked."""
 BESIDE = 0.5
 """Part of the decode workers' time in steps that compute prompts, too, from which on those are to
 blame."""
@@ -181,7 +177,7 @@ def _cause(
     cost = worker.cost
     one_s = cost.sequence_seconds + cost.context_token_seconds * steps.context
     alone_s = cost.base_seconds + one_s
-    if cost.relative_error > UNRELIABLE or alone_s > steps.step_s:
+    if worker.is_unpredictable or alone_s > steps.step_s:
         one_s = alone_s = steps.step_s / max(1.0, steps.batch)  # at best
     known = (
         *evidence,

@@ -6,11 +6,11 @@ from functools import partial
 
 from baton.client import AsyncClient
 from services.common import process
+from services.common.gate import Gate
 from services.common.telemetry.metrics import measured
 from services.gateway import metrics
 from services.gateway.app import make_app
 from services.gateway.page.serving import page
-from services.gateway.requests import Requests
 from services.gateway.security import https_options, router_tls
 from services.gateway.server import HttpServer
 from services.gateway.settings import GatewaySettings
@@ -21,13 +21,13 @@ log = logging.getLogger("services.gateway")
 async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
     """Serves until `stop`, then finishes what runs."""
     tls, https = router_tls(settings), https_options(settings)
-    requests = Requests()
+    gate = Gate()
     name = settings.advertise or settings.address
     async with (
         AsyncClient(settings.router, tls=tls) as client,
         measured("gateway", name, settings.metrics_address) as measures,
     ):
-        app = make_app(client, settings, requests)
+        app = make_app(client, settings, gate)
         metrics.install(app, measures)
         async with (
             page(app, settings, tls),
@@ -36,8 +36,8 @@ async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
             process.write_ready_file(settings, settings.advertise or server.address)
             log.info("serves at %s for routers at %s", server.address, settings.router)
             await stop.wait()
-            if not await requests.close(settings.grace_s):
-                log.warning("%d requests did not end in time", requests.running)
+            if not await gate.close(settings.grace_s):
+                log.warning("%d requests did not end in time", gate.inside)
 
 
 def main() -> None:

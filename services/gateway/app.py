@@ -8,28 +8,29 @@ from starlette.exceptions import HTTPException
 
 from baton import __version__, errors
 from baton.client import AsyncClient
+from services.common.gate import Gate
 from services.gateway import api, health, models
 from services.gateway.answering import Refused
 from services.gateway.doorway import Doorway
 from services.gateway.errors import HttpError, Problem, problem_of, problem_of_http
 from services.gateway.openapi import describe
-from services.gateway.requests import Requests
 from services.gateway.served import Served
 from services.gateway.settings import GatewaySettings
 
 log = logging.getLogger("services.gateway")
 
 
-def make_app(client: AsyncClient, settings: GatewaySettings, requests: Requests) -> FastAPI:
-    """The gateway's app; `client`'s routers do the work, and its owner closes it."""
+def make_app(client: AsyncClient, settings: GatewaySettings, gate: Gate) -> FastAPI:
+    """The gateway's app; `client`'s routers do the work, and its owner closes it. What is in
+    progress is inside `gate`."""
     app = FastAPI(title="Baton", version=__version__, docs_url=None, redoc_url=None)
     served = Served(client, settings.router_wait_s)
-    app.include_router(health.routes(client, requests))
+    app.include_router(health.routes(client, gate))
     app.include_router(models.routes(served))
     app.include_router(api.routes(api.Backend(client, served, settings.max_body_bytes)))
     _handle_errors(app)
     describe(app)
-    app.add_middleware(Doorway, requests=requests)
+    app.add_middleware(Doorway, gate=gate)
     return app
 
 

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 from baton import events
 from baton.client import AsyncClient, GenerateOptions
+from services.common.merge import merged
 from services.gateway.answering import in_terms_of
 from services.gateway.caller import Caller
 from services.gateway.errors import Names, bad
 from services.gateway.fields import MAX_PROMPTS
 from services.gateway.generation import Generation
 from services.gateway.logprobs import TextLogprobs, joined, prompt_logprobs
-from services.gateway.merging import merged
 from services.gateway.options import constraint_of, shared_options
 from services.gateway.schemas import CompletionRequest
 from services.gateway.sse import DONE, Chunks, event
@@ -81,30 +81,28 @@ class Completion:
             yield event({**self._frame, "choices": [], "usage": usage, **account})
         yield DONE
 
-    async def _pieces(self) -> "AsyncGenerator[_Piece, None]":
-        streams = [
-            in_terms_of(generation.stream(), self._names(number))
-            for number, generation in enumerate(self._generations)
-        ]
-        places = [TextLogprobs() for _ in range(len(streams) * self._n)]
-        async with aclosing(merged(streams)) as everything:
-            async for prompt, one in everything:
+    def _pieces(self) -> "AsyncGenerator[_Piece, None]":
+        return merged([self._pieces_of(number) for number in range(len(self._generations))])
+
+    async def _pieces_of(self, prompt: int) -> "AsyncGenerator[_Piece, None]":
+        places = [TextLogprobs() for _ in range(self._n)]
+        stream = in_terms_of(self._generations[prompt].stream(), self._names(prompt))
+        async with aclosing(stream):
+            async for one in stream:
                 for piece in self._of(prompt, one, places):
                     yield piece
 
     def _of(self, prompt: int, one: events.Event, places: list[TextLogprobs]) -> "list[_Piece]":
         first = prompt * self._n
-        choices = range(first, first + self._n)
         match one:
             case events.PromptEcho():
-                return [self._echo(choice, one, places[choice]) for choice in choices]
+                return [self._echo(first + index, one, place) for index, place in enumerate(places)]
             case events.Delta():
                 if self._scoring:
                     return []
-                choice = first + one.choice
                 wanted = self._body.logprobs is not None and one.tokens
-                logprobs = places[choice].output(one.tokens) if wanted else None
-                return [_Piece(choice, one.text, logprobs)]
+                logprobs = places[one.choice].output(one.tokens) if wanted else None
+                return [_Piece(first + one.choice, one.text, logprobs)]
             case events.Completed():
                 reason = "length" if self._scoring else ""
                 return [

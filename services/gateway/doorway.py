@@ -8,22 +8,23 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from baton import errors
+from services.common.gate import Gate
 from services.common.telemetry import context, tracing
 from services.gateway.caller import Caller
 from services.gateway.errors import problem_of
 from services.gateway.gone import ClientGone
-from services.gateway.requests import Requests
 
 log = logging.getLogger("services.gateway")
 _API = "/v1/"
+_RETRY_AFTER_S = 1.0
 
 
 class Doorway:
     """An ASGI middleware."""
 
-    def __init__(self, app: ASGIApp, requests: Requests) -> None:
+    def __init__(self, app: ASGIApp, gate: Gate) -> None:
         self._app = app
-        self._requests = requests
+        self._gate = gate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -36,7 +37,11 @@ class Doorway:
                     scope, receive, _with_headers(send, {"x-request-id": caller.shown_id})
                 )
                 return
-            with self._requests.one():
+            if not self._gate.open:
+                raise errors.Unavailable(
+                    "the gateway is stopping", reason="DRAINING", retry_after=_RETRY_AFTER_S
+                )
+            with self._gate.one():
                 await self._serve(scope, receive, send, caller)
         except errors.BatonError as error:
             problem = problem_of(error)

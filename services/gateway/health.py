@@ -7,15 +7,15 @@ from fastapi.responses import JSONResponse, Response
 
 from baton import errors
 from baton.client import AsyncClient
+from services.common.gate import Gate
 from services.gateway.answers import Status
 from services.gateway.openapi import answered
-from services.gateway.requests import Requests
 
 _READY_S = 2.0
 _KEYS = (errors.Unauthenticated, errors.PermissionDenied)
 
 
-def routes(client: AsyncClient, requests: Requests) -> APIRouter:
+def routes(client: AsyncClient, gate: Gate) -> APIRouter:
     """The routes of both."""
     router = APIRouter(tags=["health"])
     described = answered(Status)
@@ -31,7 +31,7 @@ def routes(client: AsyncClient, requests: Requests) -> APIRouter:
     @router.get("/ready", responses={**described, **stopping})
     async def ready() -> Response:
         """Whether a router answers, and the gateway is not about to stop."""
-        if not requests.open:
+        if not gate.open:
             return JSONResponse({"status": "stopping"}, 503)
         try:
             await client.model(timeout=_READY_S)

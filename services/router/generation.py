@@ -23,6 +23,7 @@ from contextlib import aclosing
 from baton.errors import BatonError
 from baton.policy.fleet import Worker
 from services.common.background import Background
+from services.common.merge import merged
 from services.router.choice import Choice
 from services.router.deadline import Deadline
 from services.router.decoding import Decoding, Deltas
@@ -35,7 +36,6 @@ from services.router.intake import Intake
 from services.router.leases import LeaseKeeper
 from services.router.legs import Legs
 from services.router.life import Life
-from services.router.merge import merged
 from services.router.register import Register
 from services.router.report import Reporter, Sink
 from services.router.request_trace import RequestTrace

@@ -3,13 +3,13 @@
 Knows nothing of what a request does.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from baton import errors
+from services.common.gate import Gate
 from services.router.report import Outcome, reason_of
 
 _RETRY_AFTER_S = 1.0
@@ -54,16 +54,13 @@ class Register:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._running = 0
-        self._open = True
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._gate = Gate()
         self.counters = Counters()
 
     @property
     def running(self) -> int:
         """Requests in progress."""
-        return self._running
+        return self._gate.inside
 
     @contextmanager
     def request(self) -> Iterator[None]:
@@ -73,11 +70,8 @@ class Register:
         """
         try:
             self._check_admission()
-            self._enter()
-            try:
+            with self._gate.one():
                 yield
-            finally:
-                self._leave()
         except BaseException as error:
             self._count(Outcome.of(error), reason_of(error))
             raise
@@ -88,33 +82,18 @@ class Register:
 
         Closing again is possible.
         """
-        self._open = False
-        try:
-            async with asyncio.timeout(grace_s):
-                await self._idle.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await self._gate.close(grace_s)
 
     def _count(self, outcome: Outcome, reason: str) -> None:
         self.counters.ended[outcome, reason] += 1
         setattr(self.counters, outcome.value, getattr(self.counters, outcome.value) + 1)
 
     def _check_admission(self) -> None:
-        if not self._open:
+        if not self._gate.open:
             raise errors.Unavailable("the router is shutting down", reason="DRAINING")
-        if self._running >= self._most:
+        if self.running >= self._most:
             raise errors.Exhausted(
-                f"{self._running} requests are in progress, and no more are taken",
+                f"{self.running} requests are in progress, and no more are taken",
                 reason="TOO_MANY_REQUESTS",
                 retry_after=_RETRY_AFTER_S,
             )
-
-    def _enter(self) -> None:
-        self._running += 1
-        self._idle.clear()
-
-    def _leave(self) -> None:
-        self._running -= 1
-        if self._running == 0:
-            self._idle.set()

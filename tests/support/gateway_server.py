@@ -4,8 +4,8 @@ import asyncio
 import threading
 
 from baton.client import AsyncClient
+from services.common.gate import Gate
 from services.gateway.app import make_app
-from services.gateway.requests import Requests
 from services.gateway.server import HttpServer
 from services.gateway.settings import GatewaySettings
 from tests.support.fake_router import FakeRouter
@@ -27,7 +27,7 @@ class GatewayServer:
     async def _run(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         async with AsyncClient(self._settings.router) as client:
-            app = make_app(client, self._settings, Requests())
+            app = make_app(client, self._settings, Gate())
             async with HttpServer(app, self._settings.address) as server:
                 self.url = f"http://{server.address}"
                 self._started.set()

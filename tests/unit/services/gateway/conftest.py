@@ -4,8 +4,8 @@ import httpx2
 import pytest
 
 from baton.client import AsyncClient
+from services.common.gate import Gate
 from services.gateway.app import make_app
-from services.gateway.requests import Requests
 from services.gateway.settings import GatewaySettings
 from tests.support.fake_router import FakeRouter
 
@@ -17,16 +17,16 @@ def router():
 
 
 @pytest.fixture
-def requests():
-    return Requests()
+def gate():
+    return Gate()
 
 
 @pytest.fixture
-async def http(router, requests):
+async def http(router, gate):
     """An HTTP client of the app."""
     settings = GatewaySettings(_cli_parse_args=[], max_body_bytes=64 * 1024)
     async with AsyncClient(router.address) as client:
-        app = make_app(client, settings, requests)
+        app = make_app(client, settings, gate)
         transport = httpx2.ASGITransport(app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as found:
             found.app = app

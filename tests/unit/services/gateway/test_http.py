@@ -171,7 +171,7 @@ async def test_wrong_shapes_of_token_routes_are_422(http, path, body, param):
     assert answer.json()["error"]["param"] == param
 
 
-async def test_health_and_readiness(http, router, requests):
+async def test_health_and_readiness(http, router, gate):
     assert (await http.get("/health")).status_code == 200
     assert (await http.get("/ready")).status_code == 200
     router.model_error = errors.Unauthenticated("no key")
@@ -179,7 +179,7 @@ async def test_health_and_readiness(http, router, requests):
     router.model_error = errors.Unavailable("no worker", reason="NO_WORKER")
     assert (await http.get("/ready")).status_code == 503
     router.model_error = None
-    assert await requests.close(1.0)
+    assert await gate.close(1.0)
     assert (await http.get("/ready")).status_code == 503
     assert (await http.get("/health")).status_code == 200
     refused = await http.post(COMPLETIONS, json=HI)
@@ -187,7 +187,7 @@ async def test_health_and_readiness(http, router, requests):
     assert refused.headers["retry-after"] == "1"
 
 
-async def test_closing_waits_for_what_runs(http, router, requests):
+async def test_closing_waits_for_what_runs(http, router, gate):
     go_on = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -198,10 +198,10 @@ async def test_closing_waits_for_what_runs(http, router, requests):
 
     router.script = script
     answer = asyncio.create_task(http.post(COMPLETIONS, json=HI))
-    while not requests.running:
+    while not gate.inside:
         await asyncio.sleep(0)
-    assert not await requests.close(0.01)
-    closing = asyncio.create_task(requests.close(10.0))
+    assert not await gate.close(0.01)
+    closing = asyncio.create_task(gate.close(10.0))
     go_on.set()
     assert await closing
     assert (await answer).status_code == 200

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from services.gateway.gone import ClientGone, unless_gone
-from services.gateway.merging import merged
 from services.gateway.sse import EventStream, event, streamed
 
 
@@ -80,19 +79,4 @@ async def test_a_slow_reader_is_waited_for():
     assert chunks.made <= 3
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert chunks.closed.is_set()
-
-
-async def test_merged_streams_are_closed_when_one_fails():
-    chunks = Chunks()
-
-    async def failing():
-        yield b"a"
-        raise ValueError("no")
-
-    seen = set()
-    with pytest.raises(ValueError, match="no"):
-        async for number, _ in merged([chunks.run(), failing()]):
-            seen.add(number)
-    assert seen == {0, 1}
     assert chunks.closed.is_set()

@@ -3,7 +3,7 @@ from contextlib import aclosing
 
 import pytest
 
-from services.router.merge import merged
+from services.common.merge import merged
 
 
 class Stream:

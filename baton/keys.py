@@ -1,4 +1,4 @@
-"""API keys: how they are made, and the lines by which a router knows them.
+"""API keys: how they are made and sent, and the lines by which a router knows them.
 
 A key is random enough that its plain SHA-256 tells nothing; routers keep that alone. A line of a
 key file is `SHA256HEX TENANT` or `SHA256HEX TENANT operator`; `#` begins a comment. A tenant may
@@ -39,6 +39,12 @@ def new_key() -> str:
 def digest_of(key: str) -> str:
     """What is kept of a key."""
     return hashlib.sha256(key.encode()).hexdigest()
+
+
+def bearer_of(authorization: str) -> str:
+    """The key in an `authorization` of the form `Bearer KEY`; empty where there is none."""
+    scheme, _, key = authorization.strip().partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""
 
 
 def line_of(key: str, owner: Owner) -> str:

@@ -18,7 +18,6 @@ COMMON: Names = (
     ("sampling.", ""),
     ("request_id", "x-request-id"),
 )
-_GONE = 499
 
 
 class HttpError(Exception):
@@ -66,7 +65,7 @@ _KINDS: dict[type[errors.BatonError], tuple[int, str]] = {
     errors.Exhausted: (429, "rate_limit_error"),
     errors.Unavailable: (503, "server_error"),
     errors.DeadlineExceeded: (504, "server_error"),
-    errors.Cancelled: (_GONE, "server_error"),
+    errors.Cancelled: (503, "server_error"),  # not by the client, who is there: a router stopped
 }
 _CODES = {"UNKNOWN_MODEL": "model_not_found", "UNAUTHENTICATED": "invalid_api_key"}
 _RETRIED = (429, 503)

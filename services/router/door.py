@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 
 from baton import errors
-from baton.keys import Owner
+from baton.keys import Owner, bearer_of
 from services.router.keys import Keys
 from services.router.tenants import Tenants
 from services.router.validation import RequestFields
@@ -98,8 +98,7 @@ def _bearer(metadata: Metadata) -> str:
     given = [value for name, value in metadata if name == "authorization"]
     if len(given) != 1 or not isinstance(given[0], str):
         return ""
-    scheme, _, key = given[0].strip().partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else ""
+    return bearer_of(given[0])
 
 
 def _refusing(handler: Any, error: errors.BatonError) -> Any:

@@ -3,16 +3,17 @@
 Files need no key, since they hold nothing; data need an operator's where routers ask for keys.
 """
 
-import ipaddress
 import re
 from collections.abc import Awaitable, Mapping
 from typing import Annotated
 
-import grpc
 from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 
 from baton.errors import BatonError
+from baton.keys import bearer_of
+from baton.tls import is_loopback
+from services.gateway.errors import problem_of
 from services.gateway.page.files import INDEX, File, page_files
 from services.gateway.page.rows import Row
 from services.gateway.page.upstream import Key
@@ -38,14 +39,6 @@ _HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-_STATUSES = {
-    grpc.StatusCode.UNAUTHENTICATED: 401,
-    grpc.StatusCode.PERMISSION_DENIED: 403,
-    grpc.StatusCode.NOT_FOUND: 404,
-    grpc.StatusCode.INVALID_ARGUMENT: 400,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
-    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
-}
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _LARGEST = 2**53
 
@@ -53,13 +46,7 @@ _LARGEST = 2**53
 def ui_wanted(mode: str, address: str) -> bool:
     """Whether to serve the page at `address` (host:port): `on`, `off`, or `auto`, which is where
     only this machine can reach it."""
-    if mode != "auto":
-        return mode == "on"
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return mode == "on" or (mode == "auto" and is_loopback(address))
 
 
 def add_ui(app: FastAPI, watch: Watch) -> None:
@@ -110,15 +97,14 @@ def _data(watch: Watch) -> APIRouter:
 
 
 def _key(request: Request) -> Key:
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else ""
+    return bearer_of(request.headers.get("authorization", ""))
 
 
 async def _answer(work: Awaitable[Row]) -> Response:
     try:
         body = await work
     except BatonError as error:
-        return _refused(_STATUSES.get(error.code, 503), error.reason, error.message)
+        return _refused(problem_of(error).status, error.reason, error.message)
     return JSONResponse(body, headers={**_HEADERS, "cache-control": "no-store"})
 
 

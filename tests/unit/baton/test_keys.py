@@ -19,6 +19,21 @@ def test_a_new_key_is_long_random_and_fit_for_a_header():
         assert " " not in key
 
 
+@pytest.mark.parametrize(
+    ("authorization", "key"),
+    [
+        ("Bearer bk-1", "bk-1"),
+        (" bearer  bk-1 ", "bk-1"),
+        ("Basic bk-1", ""),
+        ("bk-1", ""),
+        ("Bearer", ""),
+        ("", ""),
+    ],
+)
+def test_a_key_comes_as_bearer(authorization, key):
+    assert keys.bearer_of(authorization) == key
+
+
 def test_a_line_has_the_hash_and_not_the_key():
     key = keys.new_key()
     line = keys.line_of(key, Owner("acme", operator=True))

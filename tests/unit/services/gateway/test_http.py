@@ -79,6 +79,13 @@ async def test_models(http):
     assert (await http.get("/v1/models/tiny")).json() == model
 
 
+async def test_a_router_that_stops_in_the_middle_is_no_client_that_went_away(http, router):
+    router.model_error = errors.Cancelled("the router stopped")
+    answer = await http.get("/v1/models")
+    assert answer.status_code == 503
+    assert int(answer.headers["retry-after"]) >= 1
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "{", "[1", "nope", '{"prompt": "\\ud800"}', "[" * 100_00, '{"a":' * 5000, "1" * 5000],

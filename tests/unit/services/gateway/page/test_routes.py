@@ -6,16 +6,16 @@ import httpx2 as httpx
 import pytest
 from fastapi import FastAPI
 
-from baton.errors import DeadlineExceeded, Unavailable
+from baton.errors import Cancelled, DeadlineExceeded, InternalError, Unavailable
 from services.gateway.page.files import page_files
 from services.gateway.page.routes import add_ui, ui_wanted
 from services.gateway.page.watch import Watch
-from tests.support.page import FakeRouter, report, span
+from tests.support.page import FakeUpstream, report, span
 
 
 @pytest.fixture
 def router():
-    return FakeRouter()
+    return FakeUpstream()
 
 
 @pytest.fixture
@@ -106,7 +106,13 @@ async def test_keys_come_as_bearer_tokens(http, router):
 
 
 @pytest.mark.parametrize(
-    ("error", "status"), [(Unavailable("gone"), 503), (DeadlineExceeded("slow"), 504)]
+    ("error", "status"),
+    [
+        (Unavailable("gone"), 503),
+        (DeadlineExceeded("slow"), 504),
+        (Cancelled("stopped"), 503),
+        (InternalError("broken"), 500),
+    ],
 )
 async def test_routers_failures_are_told(http, router, error, status):
     router.broken = error

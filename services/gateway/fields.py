@@ -5,7 +5,6 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, PlainValidator
 
 MAX_PROMPTS = 32
-NULL_IS_ABSENT = "null: as if it were not there"
 
 
 def _whole(value: Any) -> Any:

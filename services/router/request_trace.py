@@ -11,7 +11,7 @@ token. Retries and moves are events. Knows no wires.
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from opentelemetry.trace import Span
@@ -43,7 +43,7 @@ class RequestTrace:
     def running(self) -> Iterator[None]:
         """The request runs inside the block; logs and spans in it are a part of it."""
         try:
-            with context.attached(self.root) if self.trace_id else _plainly():
+            with context.attached(self.root) if self.trace_id else nullcontext():
                 yield
         except BaseException as error:
             for span in (self._phase, self.root):
@@ -172,8 +172,3 @@ class DecodePart:
         if self._last_ns:
             self._span.add_event("last_step", timestamp=self._last_ns)
         self._span.end()
-
-
-@contextmanager
-def _plainly() -> Iterator[None]:
-    yield

@@ -9,12 +9,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import grpc
-from google.protobuf import message as protobuf
 
 from services.common.telemetry import context
-
-Serialize = Callable[[Any], bytes]
-Deserialize = Callable[[bytes], protobuf.Message]
 
 
 class TracedChannel(grpc.aio.Channel):

@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -136,7 +136,7 @@ def span(name: str, *, start_ns: int | None = None, **attributes: Any) -> Iterat
     named = {f"baton.{key}": value for key, value in attributes.items()}
     begun = begin(name, start_ns=start_ns, attributes=named)
     try:
-        with context.attached(begun) if begun.is_recording() else _nothing():
+        with context.attached(begun) if begun.is_recording() else nullcontext():
             yield begun
     except BaseException as error:
         fail(begun, error)
@@ -158,11 +158,6 @@ def fail(span: Span, error: BaseException) -> None:
 def wall_ns(monotonic_s: float) -> int:
     """When it was by the process's wall clock, in nanoseconds since 1970."""
     return _ANCHOR_NS + round(monotonic_s * 1e9)
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
 
 
 def _exporter(endpoint: str) -> SpanExporter:

@@ -11,13 +11,13 @@ from services.gateway.page.upstream import Key, Upstream
 CHECKED_S = 10.0
 MAX_KEYS = 256
 
-Monotonic = Callable[[], float]
+Clock = Callable[[], float]
 
 
 class Access:
     """Keys that a router accepted lately, by their hashes. For one event loop."""
 
-    def __init__(self, routers: Sequence[Upstream], monotonic: Monotonic = time.monotonic) -> None:
+    def __init__(self, routers: Sequence[Upstream], monotonic: Clock = time.monotonic) -> None:
         self._routers = routers
         self._monotonic = monotonic
         self._accepted: dict[bytes, float] = {}

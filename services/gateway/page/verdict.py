@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _STATES = {Severity.INFO: "good", Severity.WARNING: "warn", Severity.PROBLEM: "bad"}
 Reports = Sequence[inference_pb2.RequestReport]
-Monotonic = Callable[[], float]
+Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class _Look:
 class Doctor:
     """Remembers the looks of the last seconds. For one event loop."""
 
-    def __init__(self, monotonic: Monotonic = time.monotonic) -> None:
+    def __init__(self, monotonic: Clock = time.monotonic) -> None:
         self._monotonic = monotonic
         self._looks: deque[_Look] = deque()
         self._earlier: deque[inference_pb2.RequestReport] = deque(maxlen=EARLIER)

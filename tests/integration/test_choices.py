@@ -10,12 +10,9 @@ from baton import errors
 from baton.cli import app
 from baton.client import AsyncClient
 from tests.support.cluster import Cluster
+from tests.support.prompts import prompt_of
 
 SAMPLED = {"temperature": 0.9, "ignore_eos": True}
-
-
-def prompt_of(length, salt=0):
-    return [3 + (i * 37 + salt * 101 + i * i) % 250 for i in range(length)]
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from baton import errors
 from baton.client import AsyncClient
 from baton.constraints import Choice, Grammar, JsonObject, JsonSchema, Regex
 from baton.events import Delta, FinishReason, ResumeFrom
+from tests.support.prompts import prompt_of
 
 SCHEMA = {
     "type": "object",
@@ -25,10 +26,6 @@ SCHEMA = {
 JSON = JsonSchema(json.dumps(SCHEMA))
 SAMPLED = {"temperature": 1.1, "seed": 11, "max_tokens": 150}
 SLOW = JsonSchema(json.dumps({"type": "integer", "multipleOf": 1_000_003}))
-
-
-def prompt_of(length, salt=0):
-    return [3 + (i * 37 + salt * 101 + i * i) % 250 for i in range(length)]
 
 
 def check_json(text):

@@ -5,10 +5,7 @@ import pytest
 from baton.client import AsyncClient
 from baton.errors import InvalidRequest
 from tests.integration.legs import open_legs, tokens_of
-
-
-def prompt_of(length, salt=0):
-    return [3 + (i * 37 + salt * 101 + i * i) % 250 for i in range(length)]
+from tests.support.prompts import prompt_of
 
 
 async def collect(client, prompt, **options):

@@ -13,13 +13,10 @@ from baton.v1 import inference_pb2, sampling_pb2
 from services.common import rpc
 from services.common.text import TextModel
 from tests.support.cluster import Cluster
+from tests.support.prompts import prompt_of
 
 GREEDY = {"temperature": 0.0, "ignore_eos": True, "max_tokens": 24}
 NAN, INF = math.nan, math.inf
-
-
-def prompt_of(length, salt=0):
-    return [3 + (i * 37 + salt * 101 + i * i) % 250 for i in range(length)]
 
 
 @pytest.fixture(scope="module")

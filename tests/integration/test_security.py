@@ -15,6 +15,7 @@ from baton.local.guard import Guard
 from baton.tls import Tls
 from tests.support.certificates import FLEET_NAME, Authority
 from tests.support.cluster import Cluster
+from tests.support.prompts import prompt_of
 
 OPERATOR, SLOW, FAST = Owner("ops", operator=True), Owner("slow"), Owner("fast")
 LONG = {"max_tokens": 400, "ignore_eos": True}
@@ -211,10 +212,6 @@ def encrypted_cluster(model, authority, tmp_path_factory):
 def encrypted(encrypted_cluster):
     yield encrypted_cluster
     encrypted_cluster.cluster.assert_clean()
-
-
-def prompt_of(length):
-    return [3 + (i * 37 + i * i) % 250 for i in range(length)]
 
 
 async def test_a_whole_generation_over_two_hosts_is_encrypted(encrypted, reference):

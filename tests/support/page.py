@@ -8,7 +8,7 @@ from baton.v1 import inference_pb2, telemetry_pb2, worker_pb2
 from services.common.durations import to_duration
 
 
-class FakeRouter:
+class FakeUpstream:
     """An `Upstream`. With `operators`, only those keys may ask; `tenants` are known but may not."""
 
     def __init__(self, operators: Sequence[str] = (), tenants: Sequence[str] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Twenty natural-language prompts of 10 to 1,500 tokens."""
+"""Prompts: twenty in natural language, of 10 to 1,500 tokens, and made-up ones of token ids."""
 
 from pathlib import Path
 
@@ -34,3 +34,8 @@ PROMPTS = [
     _STORY + _LICENSE[4_000:4_600],
     _LICENSE[:7_800],
 ]
+
+
+def prompt_of(length: int, salt: int = 0) -> list[int]:
+    """Token ids of the tests' tiny models; prompts of different `salt` begin differently."""
+    return [3 + (i * 37 + salt * 101 + i * i) % 250 for i in range(length)]

@@ -79,18 +79,15 @@ async def test_both_formats_are_served(client):
         assert found.value(told.RUNNING) == 0  # the scrape itself is none
 
 
-async def call(app, path, receive, send):
-    """One request by hand, as a server would make it."""
+async def streaming(app):
+    """A stream that has begun, asked for by hand as a server would do it, and what is set when its
+    client leaves."""
     scope = {
         "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1",
-        "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b"",
+        "method": "POST", "path": "/stream", "raw_path": b"/stream", "query_string": b"",
         "headers": [], "scheme": "http", "server": ("gateway", 80), "client": ("client", 1),
         "root_path": "",
     }  # fmt: skip
-    await app(scope, receive, send)
-
-
-async def test_streams_are_counted_while_they_run(app, client, release):
     gone, sent = asyncio.Event(), asyncio.Queue()
     messages = [{"type": "http.request", "body": b"", "more_body": False}]
 
@@ -100,8 +97,13 @@ async def test_streams_are_counted_while_they_run(app, client, release):
         await gone.wait()
         return {"type": "http.disconnect"}
 
-    running = asyncio.create_task(call(app, "/stream", receive, sent.put))
+    running = asyncio.create_task(app(scope, receive, sent.put))
     await sent.get()
+    return running, gone
+
+
+async def test_streams_are_counted_while_they_run(app, client, release):
+    running, _ = await streaming(app)
     found = await scraped(client)
     assert (found.value(told.STREAMS), found.value(told.RUNNING)) == (1, 1)
     release.set()
@@ -113,17 +115,7 @@ async def test_streams_are_counted_while_they_run(app, client, release):
 
 
 async def test_a_client_that_leaves_is_a_disconnect(app, client):
-    gone, sent = asyncio.Event(), asyncio.Queue()
-    messages = [{"type": "http.request", "body": b"", "more_body": False}]
-
-    async def receive():
-        if messages:
-            return messages.pop()
-        await gone.wait()
-        return {"type": "http.disconnect"}
-
-    running = asyncio.create_task(call(app, "/stream", receive, sent.put))
-    await sent.get()
+    running, gone = await streaming(app)
     gone.set()
     await asyncio.wait_for(running, 2.0)
     found = await scraped(client)

@@ -8,7 +8,7 @@ from baton.errors import NotFound, PermissionDenied, Unauthenticated, Unavailabl
 from services.gateway.page import access
 from services.gateway.page.watch import EVERY_S, MAX_ROWS, Watch
 from tests.support.clock import FakeClock
-from tests.support.page import FakeRouter, fleet, report, span
+from tests.support.page import FakeUpstream, fleet, report, span
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def looks(router):
 
 
 async def test_many_pages_share_one_look(clock):
-    router = FakeRouter()
+    router = FakeUpstream()
     router.gate = asyncio.Event()
     watch = watching(clock, router)
     pages = [asyncio.create_task(watch.live("")) for _ in range(40)]
@@ -37,7 +37,7 @@ async def test_many_pages_share_one_look(clock):
 
 
 async def test_looks_are_a_second_apart_and_only_when_asked_for(clock):
-    router = FakeRouter()
+    router = FakeUpstream()
     watch = watching(clock, router)
     for _ in range(20):
         await watch.live("")
@@ -51,7 +51,7 @@ async def test_looks_are_a_second_apart_and_only_when_asked_for(clock):
 
 
 async def test_a_page_that_comes_during_a_look_shares_it(clock):
-    router = FakeRouter()
+    router = FakeUpstream()
     watch = watching(clock, router)
     await watch._access.check("")
     router.gate = asyncio.Event()
@@ -66,7 +66,7 @@ async def test_a_page_that_comes_during_a_look_shares_it(clock):
 
 
 async def test_a_page_that_leaves_takes_nothing_from_the_others(clock):
-    router = FakeRouter()
+    router = FakeUpstream()
     watch = watching(clock, router)
     await watch.live("")
     clock.advance(EVERY_S)
@@ -81,7 +81,7 @@ async def test_a_page_that_leaves_takes_nothing_from_the_others(clock):
 
 
 async def test_a_page_is_told_what_is_new(clock):
-    router = FakeRouter()
+    router = FakeUpstream()
     router.reports += [report(name, arrival_s=990.0 + i) for i, name in enumerate("abc")]
     watch = watching(clock, router)
     first = await watch.live("")
@@ -106,7 +106,7 @@ async def test_requests_in_progress_are_told_at_each_look_and_not_kept(clock):
 
 
 async def test_a_page_older_than_the_gateway_starts_anew(clock):
-    router = FakeRouter()
+    router = FakeUpstream()
     router.reports.append(report("a"))
     body = await watching(clock, router).live("", after=500)
     assert body["restarted"]
@@ -114,7 +114,7 @@ async def test_a_page_older_than_the_gateway_starts_anew(clock):
 
 
 async def test_answers_are_bounded(clock):
-    router = FakeRouter()
+    router = FakeUpstream()
     router.reports += [report(f"r{i}") for i in range(MAX_ROWS + 50)]
     body = await watching(clock, router).live("")
     assert len(body["requests"]) == MAX_ROWS
@@ -122,7 +122,7 @@ async def test_answers_are_bounded(clock):
 
 
 async def test_a_routers_restart_loses_nothing_and_repeats_nothing(clock):
-    router = FakeRouter()
+    router = FakeUpstream()
     router.reports += [report("a"), report("b")]
     watch = watching(clock, router)
     first = await watch.live("")
@@ -133,7 +133,7 @@ async def test_a_routers_restart_loses_nothing_and_repeats_nothing(clock):
 
 
 async def test_several_routers_are_one_picture(clock):
-    one, other = FakeRouter(), FakeRouter()
+    one, other = FakeUpstream(), FakeUpstream()
     one.answer, other.answer = fleet(running=2, waiting=3), fleet(running=5, waiting=3)
     one.reports.append(report("late", arrival_s=900.0))
     other.reports.append(report("early", arrival_s=800.0))
@@ -143,7 +143,7 @@ async def test_several_routers_are_one_picture(clock):
 
 
 async def test_one_silent_router_of_two_is_told(clock):
-    one, other = FakeRouter(), FakeRouter()
+    one, other = FakeUpstream(), FakeUpstream()
     other.broken = Unavailable("no answer from 127.0.0.1:7601")
     body = await watching(clock, one, other).live("")
     assert body["problem"] == "no answer from 127.0.0.1:7601"
@@ -151,7 +151,7 @@ async def test_one_silent_router_of_two_is_told(clock):
 
 
 async def test_without_any_router_it_says_so_and_tries_again(clock):
-    router = FakeRouter()
+    router = FakeUpstream()
     watch = watching(clock, router)
     await watch.live("")
     router.broken = Unavailable("gone")
@@ -166,7 +166,7 @@ async def test_without_any_router_it_says_so_and_tries_again(clock):
 
 
 async def test_keys_are_checked_for_everyone_who_comes(clock):
-    router = FakeRouter(operators=["good"], tenants=["tenant"])
+    router = FakeUpstream(operators=["good"], tenants=["tenant"])
     watch = watching(clock, router)
     with pytest.raises(Unauthenticated):
         await watch.live("")
@@ -179,7 +179,7 @@ async def test_keys_are_checked_for_everyone_who_comes(clock):
 
 
 async def test_a_key_is_believed_for_some_seconds_and_no_longer(clock):
-    router = FakeRouter(operators=["key"])
+    router = FakeUpstream(operators=["key"])
     watch = watching(clock, router)
     for _ in range(5):
         await watch.live("key")
@@ -191,7 +191,7 @@ async def test_a_key_is_believed_for_some_seconds_and_no_longer(clock):
 
 
 async def test_a_key_that_ends_between_two_checks_takes_no_other_page_down(clock):
-    router = FakeRouter(operators=["ends", "stays"])
+    router = FakeUpstream(operators=["ends", "stays"])
     watch = watching(clock, router)
     await watch.live("ends")
     await watch.live("stays")
@@ -206,7 +206,7 @@ async def test_a_key_that_ends_between_two_checks_takes_no_other_page_down(clock
 
 
 async def test_believed_keys_are_bounded(clock):
-    router = FakeRouter()
+    router = FakeUpstream()
     known = access.Access([router], clock)
     for number in range(access.MAX_KEYS + 20):
         await known.check(str(number))
@@ -214,7 +214,7 @@ async def test_believed_keys_are_bounded(clock):
 
 
 async def test_a_trace_asks_with_the_callers_key(clock):
-    router = FakeRouter(operators=["key"])
+    router = FakeUpstream(operators=["key"])
     router.spans["r"] = [span("queue", 10.5, 0.5, "b", "a"), span("http", 10.0, 2.0, "a")]
     watch = watching(clock, router)
     body = await watch.trace("key", "r")
@@ -229,7 +229,7 @@ async def test_a_trace_asks_with_the_callers_key(clock):
 
 
 async def test_a_trace_is_put_together_from_every_router_and_this_process(clock):
-    one, other, none = FakeRouter(), FakeRouter(), FakeRouter()
+    one, other, none = FakeUpstream(), FakeUpstream(), FakeUpstream()
     decode = span("decode", 2.0, 1.0, "d", "g")
     one.spans["r"] = [decode]
     other.spans["r"] = [span("generate", 1.0, 2.0, "g", "h"), decode]
@@ -245,7 +245,7 @@ async def test_a_trace_is_put_together_from_every_router_and_this_process(clock)
 
 
 async def test_a_trace_that_nobody_knows_and_a_router_that_is_away(clock):
-    one, other = FakeRouter(), FakeRouter()
+    one, other = FakeUpstream(), FakeUpstream()
     watch = watching(clock, one, other)
     with pytest.raises(NotFound):
         await watch.trace("", "r")
@@ -255,7 +255,7 @@ async def test_a_trace_that_nobody_knows_and_a_router_that_is_away(clock):
 
 
 async def test_closing_ends_what_is_under_way(clock):
-    router = FakeRouter()
+    router = FakeUpstream()
     router.gate = asyncio.Event()
     watch = watching(clock, router)
     page = asyncio.create_task(watch.live(""))
@@ -276,7 +276,7 @@ class _Doctor:
 
 
 async def test_the_doctor_sees_each_look_once(clock):
-    router, doctor = FakeRouter(), _Doctor()
+    router, doctor = FakeUpstream(), _Doctor()
     router.reports.append(report())
     watch = watching(clock, router, diagnosis=doctor)
     await watch.live("")

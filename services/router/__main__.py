@@ -63,7 +63,7 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     async with AsyncExitStack() as open_parts:
         closing = open_parts.push_async_callback
         metrics = await open_parts.enter_async_context(
-            measured("router", router_id, settings.metrics_address)
+            measured("router", settings.process_name or router_id, settings.metrics_address)
         )
         keys = Keys(settings.api_keys)
         await keys.start()

@@ -73,7 +73,8 @@ async def start(settings: TransferSettings, wrap_reader: WrapReader = plain) -> 
     attachments = Attachments(store, room, settings.segment_dir, watch_process)
     peers = Peers(store, room, attachments, settings, wrap_reader, security)
     await peers.start()
-    metrics = Metrics("transfer", settings.advertise or settings.address)
+    name = settings.process_name or settings.advertise or settings.address
+    metrics = Metrics("transfer", name)
     metrics.add(TransferMetrics(store, peers.pulls, room).source())
     servicer = TransferServicer(store, names, room, attachments, peers, metrics)
     await metrics.start(settings.metrics_address)

@@ -177,8 +177,9 @@ async def _serve(
 ) -> None:
     async with AsyncExitStack() as stack:
         who = host.identity
+        name = settings.process_name or who.worker_id
         metrics = await stack.enter_async_context(
-            measured(who.role.value, who.worker_id, settings.metrics_address)
+            measured(who.role.value, name, settings.metrics_address)
         )
         for source in WorkerMetrics(host).sources():
             metrics.add(source)

@@ -85,7 +85,7 @@ def test_every_process_tells_who_it_is(cluster, accept):
         services = {sample.labels["service"] for sample in told.samples}
         assert services == {name.partition("-")[0]}
         processes = {sample.labels["process"] for sample in told.samples}
-        assert len(processes) == 1
+        assert processes == {name}, "as in logs and traces"
         assert told.value(SCRAPE_ERRORS) == 0
         labelled = [(one.name, *sorted(one.labels.items())) for one in told.samples]
         assert len(labelled) == len(set(labelled))

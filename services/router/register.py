@@ -17,16 +17,10 @@ _RETRY_AFTER_S = 1.0
 
 @dataclass(slots=True)
 class Counters:
-    """What happened since the start.
+    """What happened since the start."""
 
-    Each request that ended is one of `completed`, `cancelled`, `refused` and `failed`.
-    """
-
-    completed: int = 0
-    cancelled: int = 0
-    failed: int = 0
-    refused: int = 0
-    """Their targets could not be held."""
+    ended: Counter[tuple[Outcome, str]] = field(default_factory=Counter)
+    """Requests by how they ended and why."""
     limited: int = 0
     """Kept out by their tenants' limits; they never ran, and are none of the others."""
     retried_legs: int = 0
@@ -45,8 +39,10 @@ class Counters:
     """Completed requests whose first token came within its target."""
     itl_held: int = 0
     """Completed requests whose mean inter-token latency was within its target."""
-    ended: Counter[tuple[Outcome, str]] = field(default_factory=Counter, compare=False)
-    """Requests by how they ended and why."""
+
+    def count(self, outcome: Outcome) -> int:
+        """Requests that ended so."""
+        return sum(count for (how, _), count in self.ended.items() if how is outcome)
 
 
 class Register:
@@ -73,9 +69,9 @@ class Register:
             with self._gate.one():
                 yield
         except BaseException as error:
-            self._count(Outcome.of(error), reason_of(error))
+            self.counters.ended[Outcome.of(error), reason_of(error)] += 1
             raise
-        self._count(Outcome.COMPLETED, "")
+        self.counters.ended[Outcome.COMPLETED, ""] += 1
 
     async def close(self, grace_s: float) -> bool:
         """Lets nobody in any more, and waits for those inside. False when the grace was too short.
@@ -83,10 +79,6 @@ class Register:
         Closing again is possible.
         """
         return await self._gate.close(grace_s)
-
-    def _count(self, outcome: Outcome, reason: str) -> None:
-        self.counters.ended[outcome, reason] += 1
-        setattr(self.counters, outcome.value, getattr(self.counters, outcome.value) + 1)
 
     def _check_admission(self) -> None:
         if not self._gate.open:

@@ -22,6 +22,7 @@ from services.router.dispatch import Dispatcher
 from services.router.fleet import FleetView
 from services.router.leases import LeaseKeeper
 from services.router.register import Register
+from services.router.report import Outcome
 
 PATIENCE_S = 1.0
 INTEGRITY_PATIENCE_S = 5.0
@@ -119,12 +120,12 @@ class FleetStatus:
             pid=os.getpid(),
             running_requests=self._register.running,
             leases=len(self._leases),
-            completed_requests=counters.completed,
-            cancelled_requests=counters.cancelled,
-            failed_requests=counters.failed,
+            completed_requests=counters.count(Outcome.COMPLETED),
+            cancelled_requests=counters.count(Outcome.CANCELLED),
+            failed_requests=counters.count(Outcome.FAILED),
             retried_legs=counters.retried_legs,
             resident_bytes=self._process.memory_info().rss,
-            refused_requests=counters.refused,
+            refused_requests=counters.count(Outcome.REFUSED),
             resumed_sequences=counters.resumed,
             recomputed_sequences=counters.recomputed,
             migrated_sequences=counters.migrated,

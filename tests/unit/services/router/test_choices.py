@@ -12,6 +12,7 @@ import pytest
 from baton import errors
 from services.router.deadline import Deadline
 from services.router.events import Completed, Delta, FinishReason, PromptShown, SampledToken
+from services.router.report import Outcome
 from services.router.retry import RetryLimits
 from tests.support.router_parts import RouterParts, request
 
@@ -202,7 +203,7 @@ async def test_a_choice_that_fails_for_good_ends_the_request(failing):
     parts.legs.choice_faults = {failing: [(0, GONE), (0, GONE)]}
     with pytest.raises(errors.Unavailable):
         await parts.run_choices(THREE)
-    assert parts.register.counters.failed == 1
+    assert parts.register.counters.count(Outcome.FAILED) == 1
     await parts.check_all_given_back()
     parts = RouterParts(*OUTPUTS)
     parts.legs.choice_faults = {failing: [(1, errors.InternalError("a bug"))]}
@@ -240,7 +241,7 @@ async def test_cancel_in_every_window(prefill):
             await task
         await parts.check_all_given_back()
         assert time.monotonic() - started < 0.5, name
-        assert parts.register.counters.cancelled == 1
+        assert parts.register.counters.count(Outcome.CANCELLED) == 1
 
 
 @pytest.mark.parametrize("prefill", [0, 2])

@@ -3,7 +3,8 @@ import asyncio
 import pytest
 
 from baton import errors
-from services.router.register import Counters, Register
+from services.router.register import Register
+from services.router.report import Outcome
 
 
 async def test_counts_by_how_the_block_ends():
@@ -14,7 +15,13 @@ async def test_counts_by_how_the_block_ends():
         with pytest.raises(error), register.request():
             raise error
     assert register.running == 0
-    assert register.counters == Counters(completed=1, cancelled=2, failed=1)
+    ended = register.counters.ended
+    assert ended == {
+        (Outcome.COMPLETED, ""): 1,
+        (Outcome.CANCELLED, ""): 2,
+        (Outcome.FAILED, "ValueError"): 1,
+    }
+    assert register.counters.count(Outcome.CANCELLED) == 2
 
 
 async def test_targets_that_could_not_be_held_are_counted_by_themselves():
@@ -22,7 +29,8 @@ async def test_targets_that_could_not_be_held_are_counted_by_themselves():
     for reason in ("TARGET_MISSED", "TARGET_OUT_OF_REACH", "QUEUE_FULL"):
         with pytest.raises(errors.Exhausted), register.request():
             raise errors.Exhausted("no", reason=reason)
-    assert register.counters == Counters(refused=2, failed=1)
+    assert register.counters.count(Outcome.REFUSED) == 2
+    assert register.counters.count(Outcome.FAILED) == 1
 
 
 async def test_refuses_past_the_limit():

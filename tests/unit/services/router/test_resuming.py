@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from baton import errors
 from services.router.events import Admitted, Completed, Delta, FinishReason
+from services.router.report import Outcome
 from tests.support.router_parts import RouterParts, request
 
 OUTPUT = "hello\0"
@@ -89,7 +90,7 @@ async def test_a_stream_of_which_only_the_end_was_lost(ids, fields, reason, stop
     assert (choice.finish_reason, choice.stop_string) == (reason, stop)
     assert choice.completion_tokens == len(ids)
     assert parts.dispatcher.demands == []
-    assert parts.register.counters.completed == 1
+    assert parts.register.counters.count(Outcome.COMPLETED) == 1
 
 
 async def test_choices_that_ended_stay_ended():

@@ -15,6 +15,7 @@ from services.common.background import Background
 from services.common.fleet.record import to_record
 from services.router.channels import Channels
 from services.router.register import Register
+from services.router.report import Outcome
 from services.router.status import FleetStatus
 from tests.support.router_parts import worker
 
@@ -163,11 +164,7 @@ async def test_broken_books_of_the_router_itself(status):
 
 async def test_the_routers_counters(status):
     told = {
-        "completed": "completed_requests",
-        "cancelled": "cancelled_requests",
-        "failed": "failed_requests",
         "retried_legs": "retried_legs",
-        "refused": "refused_requests",
         "resumed": "resumed_sequences",
         "recomputed": "recomputed_sequences",
         "migrated": "migrated_sequences",
@@ -179,7 +176,12 @@ async def test_the_routers_counters(status):
     register = Register(5)
     for number, name in enumerate(told, 1):
         setattr(register.counters, name, number)
+    for number, outcome in enumerate(Outcome, 1):
+        register.counters.ended[outcome, "one"] = number
+        register.counters.ended[outcome, "another"] = 10
     report = await status(Fleet(), register=register, indexed_blobs=lambda: 99).ask(False)
-    assert [getattr(report.router, field) for field in told.values()] == [*range(1, 13)]
+    assert [getattr(report.router, field) for field in told.values()] == [*range(1, 9)]
+    for number, outcome in enumerate(Outcome, 1):
+        assert getattr(report.router, f"{outcome.value}_requests") == 10 + number
     assert report.router.indexed_blobs == 99
     assert (await status(Fleet()).ask(False)).router.indexed_blobs == 0

@@ -9,6 +9,7 @@ import redis
 from baton import errors
 from services.common.background import Background
 from services.common.fleet.store import FleetStore, RouterId
+from services.common.fleet.tenants import STREAM_LIFE_S
 from services.router.limits import parse_limits
 from services.router.register import Counters
 from services.router.tenants import Tenants
@@ -136,7 +137,7 @@ async def test_a_cancel_while_redis_is_asked_gives_the_stream_back(routers):
         task.cancel()
         await asyncio.wait([task])
         await router.background.settled()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(STREAM_LIFE_S / 2):  # not because it ended by its time
         while True:
             try:
                 await router.fits(1)

@@ -11,7 +11,7 @@ from baton import events
 from baton.client import AsyncClient, GenerateOptions
 from services.gateway.answering import in_terms_of
 from services.gateway.caller import Caller
-from services.gateway.conversations import conversation_of
+from services.gateway.conversations import CONVERSATION_NAMES, conversation_of
 from services.gateway.errors import Names, bad
 from services.gateway.generation import Generation
 from services.gateway.logprobs import chat_logprobs
@@ -115,10 +115,7 @@ class Chat:
         constraint, _ = constraint_of(self._body)
         longest = "max_tokens" if self._body.max_tokens is not None else "max_completion_tokens"
         return (
-            ("chat.messages", "messages"),
-            ("chat.tools_json", "tools"),
-            ("chat.template_variables_json", "chat_template_kwargs"),
-            ("chat", "messages"),
+            *CONVERSATION_NAMES,
             ("sampling.max_tokens", longest),
             ("sampling.logprobs", "top_logprobs"),
             ("sampling.constraint", constraint or "tools"),

@@ -4,10 +4,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from baton.client import Conversation, Message, ToolCall
-from services.gateway.errors import bad
+from services.gateway.errors import Names, bad
 from services.gateway.options import json_text
 from services.gateway.schemas import Body, ChatMessage
 
+CONVERSATION_NAMES: Names = (
+    ("chat.messages", "messages"),
+    ("chat.tools_json", "tools"),
+    ("chat.template_variables_json", "chat_template_kwargs"),
+    ("chat", "messages"),
+)
+"""What bodies call the parts of a conversation."""
 _RESENT = frozenset({"refusal", "annotations", "reasoning", "reasoning_content", "cache_control"})
 """What clients send back of an answer, and what only other servers use."""
 _ROLES = {"developer": "system"}

@@ -5,17 +5,14 @@ from typing import Any
 from baton import events
 from baton.client import AsyncClient, Conversation
 from services.gateway.caller import Caller
-from services.gateway.conversations import conversation_of
+from services.gateway.conversations import CONVERSATION_NAMES, conversation_of
 from services.gateway.errors import HttpError, Names
 from services.gateway.logprobs import shown
 from services.gateway.schemas import DetokenizeRequest, TokenizeRequest
 
 NAMES: Names = (
+    *CONVERSATION_NAMES,
     ("text", "prompt"),
-    ("chat.messages", "messages"),
-    ("chat.tools_json", "tools"),
-    ("chat.template_variables_json", "chat_template_kwargs"),
-    ("chat", "messages"),
     ("token_ids", "tokens"),
 )
 

@@ -50,18 +50,6 @@ _HOMES = {
     "ToolFormat": "tool_format",
     "Vocabulary": "vocabulary",
 }
-__all__ = [
-    "Conversation",
-    "Detokenizer",
-    "Message",
-    "SamplingDefaults",
-    "StopMatcher",
-    "TextModel",
-    "TextModelError",
-    "ToolCall",
-    "ToolFormat",
-    "Vocabulary",
-]
 
 
 def __getattr__(name: str) -> object:

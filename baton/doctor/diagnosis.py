@@ -15,13 +15,14 @@ from baton.doctor.stream import stream_findings
 PARTS = (
     ("queue", "queue_s"),
     ("wait", "waiting_s"),
-    ("prefill", "computing_s"),
+    ("compute", "computing_s"),
     ("publish", "publishing_s"),
-    ("other", "other_s"),
+    ("calls", "calls_s"),
     ("handoff", "gap_s"),
     ("decode", "decoding_s"),
 )
-"""Where a request's time goes, in order, and the name of each part's value."""
+"""Where a request's time goes, in order, as the gateway's page calls it; and the name of each
+part's value."""
 
 
 class Verdict(Enum):

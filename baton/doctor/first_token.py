@@ -33,10 +33,10 @@ def _blame(picture: Picture, late: Sequence[Request], share: float) -> Finding:
     """A finding on the part that takes longest in late requests."""
     parts = {
         "queue": mean([one.queue_s for one in late]),
-        "waiting": mean([one.waiting_s for one in late]),
-        "computing": mean([one.computing_s for one in late]),
-        "publishing": mean([one.publishing_s for one in late]),
-        "other": mean([one.other_s for one in late]),
+        "wait": mean([one.waiting_s for one in late]),
+        "compute": mean([one.computing_s for one in late]),
+        "publish": mean([one.publishing_s for one in late]),
+        "calls": mean([one.calls_s for one in late]),
     }
     largest = max(parts, key=lambda name: parts[name])
     evidence = (
@@ -48,11 +48,11 @@ def _blame(picture: Picture, late: Sequence[Request], share: float) -> Finding:
     match largest:
         case "queue":
             return _queue(picture, evidence, share)
-        case "waiting":
-            return _fetching(picture, evidence, share, parts["waiting"])
-        case "computing":
+        case "wait":
+            return _fetching(picture, evidence, share, parts["wait"])
+        case "compute":
             return _computing(picture, late, evidence, share)
-        case "publishing":
+        case "publish":
             return _publishing(picture, evidence, share)
     return Finding(
         "first_token.elsewhere",

@@ -41,7 +41,7 @@ class Request:
     """For room, and for KV from a cache, at the prefill worker."""
     computing_s: float
     publishing_s: float
-    other_s: float
+    calls_s: float
     """Of the time to first token: on the way, and in attempts that failed."""
     ttft_s: float
     ttft_target_s: float | None
@@ -218,7 +218,7 @@ def _request(report: inference_pb2.RequestReport, wanted: Wanted) -> Request:
         waiting_s=waiting_s,
         computing_s=computing_s,
         publishing_s=publishing_s,
-        other_s=max(0.0, prefill_s - waiting_s - computing_s - publishing_s),
+        calls_s=max(0.0, prefill_s - waiting_s - computing_s - publishing_s),
         ttft_s=ttft_s,
         ttft_target_s=wanted.ttft_s or _optional(targets, "ttft"),
         gap_s=gap_s,

@@ -8,7 +8,7 @@ from baton.doctor.finding import Severity, duration, percent
 WIDTH = 60
 """Of the bar."""
 _SIGNS = {
-    "queue": "q", "wait": "w", "prefill": "P", "publish": "b", "other": "?", "handoff": "h",
+    "queue": "q", "wait": "w", "compute": "C", "publish": "p", "calls": "?", "handoff": "h",
     "decode": "D",
 }  # fmt: skip
 _MARKS = {Severity.PROBLEM: "problem", Severity.WARNING: "warning", Severity.INFO: "note"}

@@ -311,13 +311,13 @@ def test_the_text_says_the_verdict_first_and_where_the_time_goes():
     assert any("--prefill 2" in line for line in lines)
     [drawn] = [line.strip() for line in lines if line.startswith("  [")]
     assert len(drawn) == 62
-    assert drawn.count("P") == pytest.approx(60 * 1.0 / 1.708, abs=1)
+    assert drawn.count("C") == pytest.approx(60 * 1.0 / 1.708, abs=1)
     assert "q queue 600 ms (35%)" in render(diagnosis)
     assert any("decode-0 decode: busy 60%" in line for line in lines)
 
 
 def test_a_bar_is_as_wide_as_it_is_told():
-    parts = (("queue", 1.0), ("prefill", 0.0), ("decode", 2.0))
+    parts = (("queue", 1.0), ("compute", 0.0), ("decode", 2.0))
     assert bar(parts, 9) == "qqqDDDDDD"
     assert len(bar((("queue", 1.0), ("wait", 1.0), ("decode", 5.0)), 10)) == 10
 
@@ -327,7 +327,7 @@ def test_json_has_all_of_it():
     value = json.loads(json.dumps(diagnosis.to_json()))
     assert value["verdict"] == "problem"
     assert value["findings"][0]["severity"] == "problem"
-    assert value["parts"]["prefill"] == pytest.approx(1.0)
+    assert value["parts"]["compute"] == pytest.approx(1.0)
     assert value["workers"][1]["phases"][0]["bound"] == "overhead"
 
 

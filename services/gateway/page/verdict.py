@@ -23,6 +23,12 @@ MAX_REPORTS = 2_000
 log = logging.getLogger(__name__)
 
 _STATES = {Severity.INFO: "good", Severity.WARNING: "warn", Severity.PROBLEM: "bad"}
+_ROUTERS_OWN = (
+    "running_requests", "completed_requests", "failed_requests", "refused_requests",
+    "limited_requests", "degraded_requests", "retried_legs",
+)  # fmt: skip
+"""What each router tells of itself alone; all else is the fleet's, as each of them sees it."""
+Fleet = inference_pb2.GetFleetResponse
 Reports = Sequence[inference_pb2.RequestReport]
 Clock = Callable[[], float]
 
@@ -30,7 +36,8 @@ Clock = Callable[[], float]
 @dataclass(frozen=True, slots=True)
 class _Look:
     at_s: float
-    fleet: inference_pb2.GetFleetResponse
+    routers: frozenset[str]
+    fleet: Fleet
     reports: tuple[inference_pb2.RequestReport, ...]
     """Of requests that ended since the look before."""
 
@@ -45,10 +52,12 @@ class Doctor:
         self._verdict: Row | None = None
         self._next_s = 0.0
 
-    async def verdict(self, fleet: inference_pb2.GetFleetResponse, reports: Reports) -> Row | None:
-        """What is wrong by the last seconds; None before there are enough. Never raises."""
+    async def verdict(self, fleets: Sequence[Fleet], reports: Reports) -> Row | None:
+        """What is wrong by the last seconds, as all routers tell of them; None before there are
+        enough. Never raises."""
         now_s = self._monotonic()
-        self._remember(_Look(now_s, fleet, tuple(reports[-MAX_REPORTS:])))
+        routers = frozenset(fleet.router.router_id for fleet in fleets)
+        self._remember(_Look(now_s, routers, _as_one(fleets), tuple(reports[-MAX_REPORTS:])))
         if now_s >= self._next_s and now_s - self._looks[0].at_s >= LEAST_S:
             self._next_s = now_s + EVERY_S
             self._verdict = await self._judge()
@@ -56,7 +65,8 @@ class Doctor:
 
     def _remember(self, look: _Look) -> None:
         looks = self._looks
-        if looks and look.at_s - looks[-1].at_s > WINDOW_S:  # nobody watched
+        unwatched = looks and look.at_s - looks[-1].at_s > WINDOW_S
+        if unwatched or (looks and look.routers != looks[-1].routers):  # others' counts
             looks.clear()
             self._verdict = None
         if not looks:
@@ -81,6 +91,15 @@ class Doctor:
         except Exception:
             log.exception("the doctor failed")
             return None
+
+
+def _as_one(fleets: Sequence[Fleet]) -> Fleet:
+    """The fleet as the first router sees it, and what all of them did."""
+    whole = Fleet()
+    whole.CopyFrom(fleets[0])
+    for name in _ROUTERS_OWN:
+        setattr(whole.router, name, sum(getattr(fleet.router, name) for fleet in fleets))
+    return whole
 
 
 def _row(diagnosis: Diagnosis) -> Row:

@@ -37,10 +37,10 @@ class Diagnosis(Protocol):
     """The doctor."""
 
     async def verdict(
-        self, fleet: Fleet, reports: Sequence[inference_pb2.RequestReport]
+        self, fleets: Sequence[Fleet], reports: Sequence[inference_pb2.RequestReport]
     ) -> Row | None:
-        """What is wrong, in words, by this look and the new reports; None where it can't say
-        yet. Never raises."""
+        """What is wrong, in words, by this look at each router and the new reports; None where it
+        can't say yet. Never raises."""
         ...
 
 
@@ -168,7 +168,7 @@ class Watch:
         self._history.add_sample(sample_of(now_s, fleets))
         verdict = None
         if self._diagnosis is not None:
-            verdict = await self._diagnosis.verdict(fleets[0], reports)
+            verdict = await self._diagnosis.verdict(fleets, reports)
         numbers = await asyncio.to_thread(self._numbers, now_s)
         self._seen = {
             "now_s": now_s,

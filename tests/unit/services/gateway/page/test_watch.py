@@ -270,7 +270,7 @@ class _Doctor:
     def __init__(self):
         self.seen = []
 
-    async def verdict(self, fleet, reports):
+    async def verdict(self, _fleets, reports):
         self.seen.append(len(reports))
         return {"state": "good", "headline": "Fine.", "findings": []}
 

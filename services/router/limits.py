@@ -94,7 +94,7 @@ class Pacer:
     """Rates of tenants by a clock that the caller has: the same rule as tenant_enter.lua.
 
     A tenant's next request is due one interval after the one before; it may come early by what
-    the burst allows. Remembers only tenants that are ahead of the clock.
+    the burst allows. Remembers the tenants that came last, however many there are.
     """
 
     def __init__(self, most: int = 4096) -> None:
@@ -112,7 +112,8 @@ class Pacer:
         early_s = due_s - now_s - limit.burst * limit.interval_s
         if early_s > 1e-9:
             return early_s
-        if len(self._due_s) >= self._most:
-            self._due_s = {one: at for one, at in self._due_s.items() if at > now_s}
+        self._due_s.pop(tenant, None)
         self._due_s[tenant] = due_s
+        if len(self._due_s) > self._most:
+            del self._due_s[next(iter(self._due_s))]
         return 0.0

@@ -20,7 +20,8 @@ from services.common.constraints import Constraint
 START_S = 30.0
 """Longest wait for a child to be ready."""
 CHECK_S = 5.0
-"""Longest wait for an answer; a child's own limit, in processor time, is below it."""
+"""Longest wait for an answer. A child's own limit, in processor time, is far below it: one that
+is silent for so long got no processor, which says nothing of the constraint."""
 QUEUE_S = 10.0
 """Longest wait for other constraints' checks."""
 REMEMBERED = 4096
@@ -43,7 +44,8 @@ class _Died(Exception):
 class ConstraintChecker:
     """Owns the child. Belongs to the event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, check_s: float = CHECK_S) -> None:
+        self._check_s = check_s
         self._lock = asyncio.Lock()
         self._child: Process | None = None
         self._asked = 0
@@ -52,7 +54,7 @@ class ConstraintChecker:
 
     async def check(self, path: str, constraint: Constraint) -> None:
         """Raises InvalidRequest, naming the field below `path`, where `constraint` makes no
-        sense or takes too much to follow; Exhausted where too many wait to be checked."""
+        sense or takes too much to follow; Exhausted where that can't be told in time."""
         digest = _digest(constraint)
         if digest not in self._known:
             await self._learn(digest, constraint)
@@ -69,11 +71,7 @@ class ConstraintChecker:
             async with asyncio.timeout(QUEUE_S):
                 await self._lock.acquire()
         except TimeoutError:
-            raise Exhausted(
-                "too many constraints wait to be checked",
-                reason="CONSTRAINTS_BUSY",
-                retry_after=_RETRY_AFTER_S,
-            ) from None
+            raise _busy("too many constraints wait to be checked") from None
         try:
             if digest not in self._known:
                 self._known[digest] = await self._error(constraint)
@@ -88,7 +86,9 @@ class ConstraintChecker:
                 return await self._answer(constraint)
             except _Died as died:
                 await self._end()
-                if died.code is None or died.code in _OVER_LIMIT:
+                if died.code is None:
+                    raise _busy("the constraint could not be checked in time") from None
+                if died.code in _OVER_LIMIT:
                     return _TOO_MUCH
         raise InternalError("the process that checks constraints ends again and again")
 
@@ -102,31 +102,35 @@ class ConstraintChecker:
             "text": constraint.text,
             "texts": constraint.texts,
         }
-        with contextlib.suppress(ConnectionError):  # reading tells how it ended
-            child.stdin.write(json.dumps(asked).encode() + b"\n")
-            await child.stdin.drain()
-        return await self._read(child, self._asked, CHECK_S)
+        try:
+            async with asyncio.timeout(self._check_s):
+                with contextlib.suppress(ConnectionError):  # reading tells how it ended
+                    child.stdin.write(json.dumps(asked).encode() + b"\n")
+                    await child.stdin.drain()
+                return await self._read(child, self._asked)
+        except TimeoutError:
+            raise _Died(None) from None
 
     async def _start(self) -> Process:
         self._child = child = await asyncio.create_subprocess_exec(
             sys.executable, "-m", _MODULE, stdin=PIPE, stdout=PIPE
         )
-        await self._read(child, 0, START_S)
-        return child
-
-    async def _read(self, child: Process, number: int, timeout_s: float) -> str | None:
-        """The answer to a question; those to earlier ones, whose askers went away, are skipped."""
-        assert child.stdout is not None
         try:
-            async with asyncio.timeout(timeout_s):
-                while line := await child.stdout.readline():
-                    answer = json.loads(line)
-                    if answer["id"] == number:
-                        error: str | None = answer["error"]
-                        return error
-                raise _Died(await child.wait())
+            async with asyncio.timeout(START_S):
+                await self._read(child, 0)
         except TimeoutError:
             raise _Died(None) from None
+        return child
+
+    async def _read(self, child: Process, number: int) -> str | None:
+        """The answer to a question; those to earlier ones, whose askers went away, are skipped."""
+        assert child.stdout is not None
+        while line := await child.stdout.readline():
+            answer = json.loads(line)
+            if answer["id"] == number:
+                error: str | None = answer["error"]
+                return error
+        raise _Died(await child.wait())
 
     async def _end(self) -> None:
         child, self._child = self._child, None
@@ -135,6 +139,10 @@ class ConstraintChecker:
         with contextlib.suppress(ProcessLookupError):
             child.kill()
         await child.wait()
+
+
+def _busy(told: str) -> Exhausted:
+    return Exhausted(told, reason="CONSTRAINTS_BUSY", retry_after=_RETRY_AFTER_S)
 
 
 def _digest(constraint: Constraint) -> bytes:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from baton.errors import InvalidRequest
+from baton.errors import Exhausted, InvalidRequest
 from services.common.constraints import Constraint, Kind
 from services.router.constraint_checker import ConstraintChecker
 
@@ -127,6 +127,34 @@ async def test_a_child_that_dies_by_itself_is_replaced(checker: ConstraintChecke
     await checker.check(PATH, regex("b"))
     with pytest.raises(InvalidRequest):
         await checker.check(PATH, regex("("))
+
+
+@pytest.mark.parametrize(
+    "constraint", [regex("b"), regex("b" * 8000), schema({"description": "\u00e9" * 30_000})]
+)
+async def test_a_child_that_is_held_still_says_nothing_of_the_constraint(
+    constraint: Constraint,
+) -> None:
+    # The last one is more than a pipe takes.
+    checker = ConstraintChecker(check_s=0.2)
+    try:
+        await checker.check(PATH, regex("a"))
+        assert checker._child is not None
+        os.kill(checker._child.pid, signal.SIGSTOP)
+        async with asyncio.timeout(5.0):
+            with pytest.raises(Exhausted) as caught:
+                await checker.check(PATH, constraint)
+        assert caught.value.reason == "CONSTRAINTS_BUSY"
+        assert caught.value.retry_after
+        for _ in range(20):  # the answer is not remembered; a busy machine may be slow again
+            try:
+                await checker.check(PATH, constraint)
+                return
+            except Exhausted:
+                continue
+        pytest.fail("the constraint is never checked")
+    finally:
+        await checker.close()
 
 
 async def test_an_asker_that_leaves_does_not_mix_up_the_answers(

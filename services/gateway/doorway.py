@@ -41,7 +41,8 @@ class Doorway:
                 raise errors.Unavailable(
                     "the gateway is stopping", reason="DRAINING", retry_after=_RETRY_AFTER_S
                 )
-            with self._gate.one():
+            parent = context.extract(Headers(scope=scope).items())
+            with self._gate.one(), context.attached(parent):
                 await self._serve(scope, receive, send, caller)
         except errors.BatonError as error:
             problem = problem_of(error)

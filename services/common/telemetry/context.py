@@ -18,6 +18,8 @@ Metadata = tuple[tuple[str, str], ...]
 
 TRACEPARENT = "traceparent"
 TRACESTATE = "tracestate"
+MAX_TRACESTATE_CHARACTERS = 512
+"""Of a longer one nothing is passed on: it would take the room of other metadata."""
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 _current: ContextVar[Span | None] = ContextVar("baton_span", default=None)
@@ -65,6 +67,8 @@ def extract(metadata: Iterable[tuple[str, str | bytes]] | None) -> Span | None:
     }
     if TRACEPARENT not in told:
         return None
+    if len(told.get(TRACESTATE, "")) > MAX_TRACESTATE_CHARACTERS:
+        del told[TRACESTATE]
     span = trace.get_current_span(_PROPAGATOR.extract(told, Context()))
     known = span.get_span_context()
     return NonRecordingSpan(known) if known.is_valid else None

@@ -146,6 +146,22 @@ async def test_the_clients_id_is_kept_and_the_generations_is_unique(http, router
     assert bad.headers["x-request-id"] == router.requests[-1].request_id
 
 
+async def test_a_callers_trace_goes_on_and_nothing_else_that_it_says_does(http, router):
+    parent = f"00-{'ab' * 16}-{'cd' * 8}-01"
+    for state, told in (("a=1", "a=1"), ("a=" + "x" * 600, None), ("k=1," * 9000, None)):
+        headers = {"traceparent": parent, "tracestate": state, "baggage": "b=1"}
+        answer = await http.post(COMPLETIONS, json=HI, headers=headers)
+        assert answer.status_code == 200
+        metadata = router.metadata[-1]
+        assert metadata["traceparent"][:35] == parent[:35]
+        assert metadata.get("tracestate") == told
+        assert "baggage" not in metadata
+    for nonsense in ("x", parent + "x" * 5000, f"00-{'0' * 32}-{'0' * 16}-01"):
+        answer = await http.post(COMPLETIONS, json=HI, headers={"traceparent": nonsense})
+        assert answer.status_code == 200
+        assert "traceparent" not in router.metadata[-1]
+
+
 async def test_the_key_is_passed_on(http, router):
     await http.post(COMPLETIONS, json=HI, headers={"authorization": "Bearer k"})
     assert router.metadata[-1]["authorization"] == "Bearer k"

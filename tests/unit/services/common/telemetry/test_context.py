@@ -16,6 +16,14 @@ def test_what_one_process_injects_another_one_extracts():
     assert context.inject(caller) == (("traceparent", PARENT), ("tracestate", "vendor=1"))
 
 
+def test_a_long_tracestate_is_left_out():
+    state = ",".join(f"k{index}=v" for index in range(31))
+    for more, passed in (("", True), ("x" * context.MAX_TRACESTATE_CHARACTERS, False)):
+        caller = context.extract([("traceparent", PARENT), ("tracestate", state + more)])
+        assert (context.TRACESTATE in dict(context.inject(caller))) is passed
+        assert context.trace_id_of(caller).hex() == PARENT[3:35]
+
+
 @pytest.mark.parametrize(
     "metadata",
     [

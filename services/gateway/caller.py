@@ -11,7 +11,7 @@ from baton import errors, naming
 from services.common.telemetry import context
 
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,100}")
-_PRINTABLE = re.compile(r"[\x20-\x7e]{1,8192}")
+_PRINTABLE = re.compile(r"[\x20-\x7e]{1,1024}")
 _UNIQUE_BYTES = 3
 
 

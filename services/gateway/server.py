@@ -9,6 +9,8 @@ from typing import Any, Self
 import uvicorn
 from fastapi import FastAPI
 
+from services.gateway.connections import Connection
+
 _END_S = 1
 """For responses that remain after the grace."""
 _KEEP_ALIVE_S = 75
@@ -27,6 +29,7 @@ class HttpServer:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
+                http=Connection,
                 lifespan="off",
                 log_config=None,
                 access_log=False,

@@ -15,7 +15,7 @@ from services.gateway.conversations import CONVERSATION_NAMES, conversation_of
 from services.gateway.errors import Names, bad
 from services.gateway.generation import Generation
 from services.gateway.logprobs import chat_logprobs
-from services.gateway.options import constraint_of, shared_options
+from services.gateway.options import constraint_names, shared_options
 from services.gateway.schemas import ChatRequest
 from services.gateway.sse import DONE, Chunks, event
 from services.gateway.tooling import Tooling
@@ -112,13 +112,12 @@ class Chat:
                         )
 
     def _names(self) -> Names:
-        constraint, _ = constraint_of(self._body)
         longest = "max_tokens" if self._body.max_tokens is not None else "max_completion_tokens"
         return (
             *CONVERSATION_NAMES,
             ("sampling.max_tokens", longest),
             ("sampling.logprobs", "top_logprobs"),
-            ("sampling.constraint", constraint or "tools"),
+            *constraint_names(self._body, "tools"),
         )
 
 

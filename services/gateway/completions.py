@@ -16,7 +16,7 @@ from services.gateway.errors import Names, bad
 from services.gateway.fields import MAX_PROMPTS
 from services.gateway.generation import Generation
 from services.gateway.logprobs import TextLogprobs, joined, prompt_logprobs
-from services.gateway.options import constraint_of, shared_options
+from services.gateway.options import constraint_names, shared_options
 from services.gateway.schemas import CompletionRequest
 from services.gateway.sse import DONE, Chunks, event
 from services.gateway.usage import account_of, usage_of
@@ -126,12 +126,11 @@ class Completion:
 
     def _names(self, number: int) -> Names:
         prompt = "prompt" if len(self._generations) == 1 else f"prompt[{number}]"
-        constraint, _ = constraint_of(self._body)
         return (
             ("text", prompt),
             ("token_ids.ids", prompt),
             ("token_ids", prompt),
-            ("sampling.constraint", constraint or "structured_outputs"),
+            *constraint_names(self._body, "structured_outputs"),
         )
 
 

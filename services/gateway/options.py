@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from baton.client import GenerateOptions
 from baton.constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex
-from services.gateway.errors import HttpError, bad
+from services.gateway.errors import HttpError, Names, bad
 from services.gateway.fields import UnknownField, check_extra
 from services.gateway.schemas import Body, Generating, ResponseFormat, StructuredOutputs
 
@@ -18,6 +18,7 @@ _SAME = (
     "presence_penalty", "frequency_penalty", "repetition_penalty", "bad_words", "request_class",
     "ttft_target", "itl_target", "priority", "model",
 )  # fmt: skip
+_KINDS = ("json_schema", "json_object", "regex", "choice.texts", "choice", "grammar")
 
 
 def check_fields(body: Body) -> None:
@@ -68,6 +69,14 @@ def constraint_of(body: Generating) -> tuple[str, Constraint | None]:
     if len(found) > 1:
         raise bad(found[1][0], f"{found[0][0]} says already what the output must be")
     return found[0] if found else ("", None)
+
+
+def constraint_names(body: Generating, otherwise: str) -> Names:
+    """What stands for the wire's constraint: one field, where the wire has one for each kind.
+    `otherwise`: what asks for it where none of the fields for that does."""
+    field = constraint_of(body)[0] or otherwise
+    wire = "sampling.constraint"
+    return (*((f"{wire}.{kind}", field) for kind in _KINDS), (wire, field))
 
 
 def _of_format(wanted: ResponseFormat | None) -> list[tuple[str, Constraint]]:

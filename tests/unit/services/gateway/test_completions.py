@@ -259,7 +259,6 @@ async def test_what_changes_nothing_is_accepted(http):
         ("token_ids.ids[3]", [[1], [2]], "prompt[1][3]"),
         ("sampling.top_k", "a", "top_k"),
         ("sampling.logit_bias[5]", "a", "logit_bias[5]"),
-        ("sampling.constraint.regex", "a", "structured_outputs.regex.regex"),
         ("stop[1]", "a", "stop[1]"),
     ],
 )
@@ -276,3 +275,31 @@ async def test_routers_errors_name_the_bodys_field(http, router, field, prompt, 
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == param
     assert answer.json()["error"]["message"] == f"{param}: is wrong"
+
+
+@pytest.mark.parametrize(
+    ("field", "body", "param"),
+    [
+        ("regex", {"structured_outputs": {"regex": "a"}}, "structured_outputs.regex"),
+        ("grammar", {"structured_outputs": {"grammar": "a"}}, "structured_outputs.grammar"),
+        ("choice.texts", {"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
+        ("choice.texts[1]", {"structured_outputs": {"choice": []}}, "structured_outputs.choice[1]"),
+        ("json_schema", {"structured_outputs": {"json": {}}}, "structured_outputs.json"),
+        ("json_schema", {"guided_json": {}}, "guided_json"),
+        (
+            "json_schema",
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}},
+            "response_format.json_schema.schema",
+        ),
+        ("json_object", {"response_format": {"type": "json_object"}}, "response_format"),
+    ],
+)
+async def test_errors_in_constraints_name_the_bodys_field(http, router, field, body, param):
+    def script(request):
+        raise errors.InvalidRequest(f"sampling.constraint.{field}", "is wrong")
+        yield
+
+    router.script = script
+    error = (await http.post(PATH, json={"prompt": "a", **body})).json()["error"]
+    assert error["param"] == param
+    assert error["message"] == f"{param}: is wrong"

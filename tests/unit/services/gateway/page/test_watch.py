@@ -94,7 +94,7 @@ async def test_a_page_is_told_what_is_new(clock):
 
 
 async def test_requests_in_progress_are_told_at_each_look_and_not_kept(clock):
-    router = FakeRouter()
+    router = FakeUpstream()
     router.running = [report("going", outcome="UNSPECIFIED", tokens=3)]
     watch = watching(clock, router)
     [going] = (await watch.live(""))["in_progress"]

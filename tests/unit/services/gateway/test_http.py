@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -238,3 +240,13 @@ async def test_closing_waits_for_what_runs(http, router, gate):
     go_on.set()
     assert await closing
     assert (await answer).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    re.findall(r"v1/completions [^']*'[^']*' -d '(.*?)'", Path("README.md").read_text(), re.DOTALL),
+)
+async def test_what_the_readme_sends_is_answered(http, body):
+    headers = {"content-type": "application/json"}
+    answer = await http.post(COMPLETIONS, content=body, headers=headers)
+    assert answer.status_code == 200, answer.text

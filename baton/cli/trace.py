@@ -1,6 +1,7 @@
 """`baton trace`: where the time of one request went, in all processes."""
 
 import json
+import re
 from typing import Annotated
 
 import typer
@@ -14,6 +15,8 @@ from baton.cli.waterfall import Row
 from baton.cli.wire_json import to_json
 from baton.v1 import inference_pb2
 
+_ANSWERS = re.compile("^(chat)?cmpl-")
+"""Before a request's id, it is the id of the gateway's answer."""
 _PIPE_WIDTH = 100
 _PROCESS_WIDTH = 12
 _NAME_WIDTH = 24
@@ -35,7 +38,7 @@ def trace(
 ) -> None:
     """Show where the time of one request went, in all processes."""
     with connection.client() as client:
-        answer = client.trace(request)
+        answer = client.trace(_ANSWERS.sub("", request))
     if as_json:
         typer.echo(json.dumps(to_json(answer), indent=2))
     else:

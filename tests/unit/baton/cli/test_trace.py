@@ -155,8 +155,9 @@ def run(address, *arguments):
     return CliRunner().invoke(app, ["trace", f"--address={address}", *arguments])
 
 
-def test_the_command_shows_a_waterfall(address):
-    done = run(address, "mine")
+@pytest.mark.parametrize("asked", ["mine", "cmpl-mine", "chatcmpl-mine"])
+def test_the_command_shows_a_waterfall(address, asked):
+    done = run(address, asked)
     assert done.exit_code == 0, done.output
     assert "prefill.chunk" in done.output
     assert "\x1b" not in done.output

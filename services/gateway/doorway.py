@@ -13,6 +13,7 @@ from services.common.telemetry import context, tracing
 from services.gateway.caller import Caller
 from services.gateway.errors import problem_of
 from services.gateway.gone import ClientGone
+from services.gateway.metrics import TRACE_HEADER
 
 log = logging.getLogger("services.gateway")
 _API = "/v1/"
@@ -62,7 +63,7 @@ class Doorway:
                 "x-baton-request-id": caller.request_id,
             }
             if trace_id := context.trace_id_of(context.current()).hex():
-                headers["x-baton-trace-id"] = trace_id
+                headers[TRACE_HEADER] = trace_id
             try:
                 await self._app(scope, receive, _with_headers(send, headers))
             except ClientGone:

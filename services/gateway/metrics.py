@@ -42,6 +42,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _GONE = 499
 
+TRACE_HEADER = "x-baton-trace-id"
+"""Of answers: the trace of the request, in hex. Those become examples of durations."""
 PATH = "/metrics"
 """Not counted: a gateway that only tells its metrics is idle."""
 
@@ -84,7 +86,7 @@ class GatewayMetrics:
         method = scope["method"] if scope["method"] in _METHODS else "other"
         code = _GONE if gone else exchange.status
         self._requests[route, method, str(code)] += 1
-        self._duration[(route,)].observe(time.monotonic() - exchange.began)
+        self._duration[(route,)].observe(time.monotonic() - exchange.began, exchange.trace_id)
 
     def stream_begins(self) -> None:
         """An answer turns out to be a stream."""
@@ -107,6 +109,8 @@ class _Exchange:
         self.began = time.monotonic()
         self.status = 500
         """Until an answer begins: what the server makes of an error."""
+        self.trace_id = b""
+        """Once an answer begins that tells it; empty: none is known."""
         self.streaming = False
         self.gone = False
         self.complete = False
@@ -122,7 +126,9 @@ class _Exchange:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            if _is_stream(message) and not self.streaming:
+            headers = dict(message.get("headers", ()))
+            self.trace_id = bytes.fromhex(headers.get(TRACE_HEADER.encode(), b"").decode())
+            if _is_stream(headers) and not self.streaming:
                 self.streaming = True
                 self._counts.stream_begins()
         self.complete |= message["type"] == "http.response.body" and not message.get("more_body")
@@ -133,8 +139,7 @@ class _Exchange:
             raise
 
 
-def _is_stream(start: Message) -> bool:
-    headers = dict(start.get("headers", ()))
+def _is_stream(headers: dict[Any, Any]) -> bool:
     return bytes(headers.get(b"content-type", b"")).startswith(b"text/event-stream")
 
 

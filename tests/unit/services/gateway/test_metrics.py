@@ -5,11 +5,13 @@ import asyncio
 import httpx2
 import pytest
 from fastapi import FastAPI
-from starlette.responses import StreamingResponse
+from starlette.responses import JSONResponse, StreamingResponse
 
 from services.common.telemetry.metrics import Metrics
 from services.gateway import metrics as told
 from tests.support.scrape import OPENMETRICS, Scrape
+
+TRACE = "0123456789abcdef" * 2
 
 
 @pytest.fixture
@@ -25,6 +27,8 @@ async def app(release):
     async def thing(name: str):
         if name == "broken":
             raise RuntimeError("broken")
+        if name == "traced":
+            return JSONResponse({}, headers={told.TRACE_HEADER: TRACE})
         return {"name": name}
 
     @app.post("/stream")
@@ -50,6 +54,14 @@ async def client(app):
 async def scraped(client, accept=""):
     answer = await client.get("/metrics", headers={"accept": accept})
     return Scrape(answer.text, answer.headers["content-type"])
+
+
+async def test_durations_have_the_traces_of_requests_as_examples(client):
+    await client.get("/things/a")
+    await client.get("/things/traced")
+    found = await scraped(client, OPENMETRICS)
+    examples = [one.exemplar.labels for one in found.samples if one.exemplar]
+    assert examples == [{"trace_id": TRACE}]
 
 
 async def test_requests_are_counted_by_route_method_and_code(client):

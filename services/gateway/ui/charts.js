@@ -43,7 +43,7 @@ export class Chart {
     this.columns = Object.fromEntries(this.lines.map(({ key }) => [key, columns[key].slice(-series.shown)]));
     Object.assign(this, { series, target });
     this.draw();
-    const above = target !== null && target > this.top ? " (above this scale)" : "";
+    const above = target !== null && target > this.top ? " (above)" : "";
     this.latest.classList.toggle("target", target !== null);
     say(this.latest, target === null ? latest : `target ${trimmed(this.format(target))}${above}`);
   }

@@ -15,6 +15,8 @@ from services.gateway.errors import HttpError, problem_of_http
 
 HEAD_S = 30.0
 """Longest time from the connection, or from a later request's first byte, to its head's end."""
+REST_S = 10.0
+"""Longest time that a body may take which is answered already and that nobody reads."""
 MAX_HEAD_BYTES = 64 * 1024
 _NO_HTTP = HttpError(400, "this is not HTTP", "invalid_http")
 _TOO_LARGE = HttpError(431, f"the headers are over {MAX_HEAD_BYTES} bytes", "headers_too_large")
@@ -33,7 +35,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Whoever connects has to say what for."""
         super().connection_made(transport)
-        self._await_head()
+        self._wait(HEAD_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is waited for any more."""
@@ -47,7 +49,7 @@ class Connection(HttpToolsProtocol):
         if self._in_head:
             self._head_bytes += len(data)
             if self._clock is None:
-                self._await_head()
+                self._wait(HEAD_S)
         super().data_received(data)
         if self._in_head and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
             self._refuse(_TOO_LARGE)
@@ -63,9 +65,20 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """The next head may come; it is waited for once it begins."""
+        """The next head may come; it is waited for once it begins, or where the answer was there
+        before the request's end."""
         super().on_message_complete()
         self._in_head, self._head_bytes = True, 0
+        if self._clock is not None:
+            self._stop_waiting()
+            self._wait(HEAD_S)
+
+    def on_response_complete(self) -> None:
+        """What is left of the request's body is no more than waited for, so that a client that
+        sends it first can read the answer."""
+        super().on_response_complete()
+        if self.cycle.response_complete and not self._in_head:
+            self._wait(REST_S)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002
         """Uvicorn's answer to what can't be parsed."""
@@ -81,8 +94,8 @@ class Connection(HttpToolsProtocol):
         self.transport.write(head.encode() + body)
         self.transport.close()
 
-    def _await_head(self) -> None:
-        self._clock = self.loop.call_later(HEAD_S, self._give_up)
+    def _wait(self, longest_s: float) -> None:
+        self._clock = self.loop.call_later(longest_s, self._give_up)
 
     def _give_up(self) -> None:
         self._clock = None

@@ -114,3 +114,23 @@ def test_bodies_and_pipelined_requests_are_no_part_of_a_head(connect):
     answers = _all_of(connection)
     assert answers.count(b"404 Not Found") == 1
     assert answers.count(b"200 OK") == 51
+
+
+@pytest.mark.parametrize("rest", [b"", b"a", b"a" * 900])
+def test_the_rest_of_a_body_that_is_answered_is_not_waited_for(connect, monkeypatch, rest):
+    monkeypatch.setattr(connections, "REST_S", 0.05)
+    connection = connect()
+    connection.sendall(b"POST /v1/none HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
+    assert b"404 Not Found" in connection.recv(65536)
+    connection.sendall(rest)
+    rest_of_answer = _all_of(connection)
+    assert b"HTTP/1.1" not in rest_of_answer
+
+
+def test_nor_is_the_next_head_after_it(connect, monkeypatch):
+    monkeypatch.setattr(connections, "HEAD_S", 0.05)
+    connection = connect()
+    connection.sendall(b"POST /v1/none HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n")
+    assert b"404 Not Found" in connection.recv(65536)
+    connection.sendall(b"a" * 10)
+    assert b"HTTP/1.1" not in _all_of(connection)

@@ -212,8 +212,9 @@ async def test_the_room_told_to_the_fleet_grows_with_the_sequence(pair, tiny_mod
             await tokens_of(call, 1)
             promised = (await worker.host.port.status()).held_tokens
             told = worker.host.runs.usage.kv_tokens
-            seen.add(told)
             assert told >= promised
+            if worker.host.runs.count:  # else it ended before all its tokens were read
+                seen.add(told)
         assert min(seen) == 26
         assert max(seen) == 70
         call.cancel()

@@ -215,8 +215,11 @@ async def test_health_and_readiness(http, router, gate):
     assert (await http.get("/ready")).status_code == 503
     router.model_error = None
     assert await gate.close(1.0)
-    assert (await http.get("/ready")).status_code == 503
+    stopping = await http.get("/ready")
+    assert (stopping.status_code, stopping.headers["retry-after"]) == (503, "1")
     assert (await http.get("/health")).status_code == 200
+    assert (await http.head("/health")).status_code == 200
+    assert (await http.head("/ready")).status_code == 503
     refused = await http.post(COMPLETIONS, json=HI)
     assert refused.status_code == 503
     assert refused.headers["retry-after"] == "1"

@@ -1,6 +1,7 @@
 """One generation as a gateway sees it: a stream that goes on when its router dies.
 
-Another router takes over where the stream was, and the client notices nothing.
+Another router takes over where the stream was, and the client notices nothing. Its tenant's limits
+hold there too, and a dead router's streams count for some seconds more: that is waited for.
 """
 
 import asyncio
@@ -14,12 +15,24 @@ _RESUMES = 2
 _PAUSE_S = 0.1
 _ELSEWHERE = frozenset({"UNREACHABLE", "DRAINING", "CANCELLED"})
 """Reasons for which another router may do what this one can't."""
+_LATER = frozenset({"TOO_MANY_STREAMS", "RATE_LIMITED"})
+"""Reasons for which a router that is to go on with a stream may do so later."""
+PATIENCE_S = 6.0
+"""Longest time that a router is asked again for these; a dead one's streams are free after 3 s."""
+_MAX_PAUSE_S = 0.5
 
 
 class Generation:
     """The events of one generation. Iterate `stream` once, in one task."""
 
-    def __init__(self, client: AsyncClient, prompt: Prompt, options: GenerateOptions) -> None:
+    def __init__(
+        self,
+        client: AsyncClient,
+        prompt: Prompt,
+        options: GenerateOptions,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._patience_s = patience_s
         self._client = client
         self._prompt = prompt
         self._options = options
@@ -32,7 +45,8 @@ class Generation:
 
     async def stream(self) -> AsyncGenerator[events.Event, None]:
         """Yields them. Closing it ends the generation."""
-        resumes = 0
+        resumes, give_up_s = 0, 0.0
+        clock = asyncio.get_running_loop().time
         options: dict[str, Any] = dict(self._options)
         prompted = False
         while True:
@@ -51,10 +65,15 @@ class Generation:
                     # Nobody here cancels a call that is iterated: its router stopped.
                     if error.reason not in _ELSEWHERE or resumes == _RESUMES:
                         raise
-            resumes += 1
+                    resumes, give_up_s = resumes + 1, clock() + self._patience_s
+                    pause_s = _PAUSE_S
+                except errors.Exhausted as error:
+                    if error.reason not in _LATER or clock() >= give_up_s:
+                        raise
+                    pause_s = min(error.retry_after or _PAUSE_S, _MAX_PAUSE_S)
             if (point := stream.resume_point()) is not None:
                 options["resume_from"] = point
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(pause_s)
 
     async def complete(self) -> events.Completion:
         """All of it."""

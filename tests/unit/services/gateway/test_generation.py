@@ -62,3 +62,57 @@ async def test_it_gives_up(reason):
                     seen.append(event)
     assert all(isinstance(event, events.Delta) for event in seen)
     assert len(router.requests) == (3 if reason == "DRAINING" else 1)
+
+
+@pytest.mark.parametrize("reason", ["TOO_MANY_STREAMS", "RATE_LIMITED"])
+async def test_a_stream_that_goes_on_waits_for_its_tenants_limits(reason):
+    """The dead router's stream still counts as the tenant's."""
+    tries = []
+
+    def script(request):
+        tries.append(request)
+        if len(tries) == 1:
+            yield from dying("DRAINING")(request)
+        elif len(tries) < 4:
+            raise errors.Exhausted("too much", reason=reason, retry_after=0.01)
+        else:
+            yield from going_on(request)
+
+    with FakeRouter(script) as router:
+        async with AsyncClient(router.address) as client:
+            completion = await Generation(client, "hi", {}).complete()
+    assert completion.text == "Hello sea"
+    assert [list(one.ids) for one in tries[3].resume_from.emitted] == [[7]]
+
+
+@pytest.mark.parametrize(("began", "reason"), [(False, "TOO_MANY_STREAMS"), (True, "QUEUE_FULL")])
+async def test_limits_are_not_waited_for_otherwise(began, reason):
+    tries = []
+
+    def script(request):
+        tries.append(request)
+        if began and len(tries) == 1:
+            yield from dying("DRAINING")(request)
+        raise errors.Exhausted("too much", reason=reason, retry_after=0.01)
+
+    with FakeRouter(script) as router:
+        async with AsyncClient(router.address) as client:
+            with pytest.raises(errors.Exhausted):
+                await Generation(client, "hi", {}).complete()
+    assert len(tries) == 1 + began
+
+
+async def test_limits_are_not_waited_for_for_ever():
+    tries = []
+
+    def script(request):
+        tries.append(request)
+        if len(tries) == 1:
+            yield from dying("DRAINING")(request)
+        raise errors.Exhausted("too much", reason="RATE_LIMITED", retry_after=0.01)
+
+    with FakeRouter(script) as router:
+        async with AsyncClient(router.address) as client:
+            with pytest.raises(errors.Exhausted):
+                await Generation(client, "hi", {}, patience_s=0.3).complete()
+    assert len(tries) > 2

@@ -84,7 +84,7 @@ class Keys:
         known = self._stamp is not None
         text = await asyncio.to_thread(path.read_text, "utf-8")
         self._stamp = stamp
-        self._owners = parse_lines(text)
+        self._owners = await asyncio.to_thread(parse_lines, text)  # there may be many
         if known:
             log.info("%d API keys are in force", len(self._owners))
 

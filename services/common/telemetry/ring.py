@@ -20,6 +20,8 @@ TraceId = bytes
 
 CAPACITY = 10_000
 """In well under ten megabytes."""
+MOST_TOLD = 2_000
+"""Spans in one answer: callers choose their traces, and may put any number of requests in one."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -81,10 +83,10 @@ class SpanRing(SpanProcessor):
                 self._forget()
 
     def spans(self, trace_ids: Iterable[TraceId]) -> list[EndedSpan]:
-        """The spans of some traces, by their start."""
+        """The spans of some traces, by their start; of very many the last ones."""
         with self._lock:
             found = [one for trace_id in set(trace_ids) for one in self._spans.get(trace_id, ())]
-        return sorted(found, key=lambda span: span.start_ns)
+        return sorted(found, key=lambda span: span.start_ns)[-MOST_TOLD:]
 
     @property
     def trace_ids(self) -> frozenset[TraceId]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 
 import pytest
 
@@ -120,3 +121,17 @@ async def test_a_router_does_not_start_with_broken_keys(tmp_path, content):
 async def test_nor_with_broken_lines():
     with pytest.raises(OSError, match="line 2"):
         await Keys(f"{'0' * 64} a\nx").start()
+
+
+async def test_many_keys_are_read_beside_the_event_loop(watched):
+    lines = [f"{number:064x} tenant{number}" for number in range(30_000)]
+    began = time.perf_counter()
+    api_keys.parse_lines("\n".join(lines))
+    alone_s = time.perf_counter() - began
+    watched.replace("\n".join(lines))
+    largest, last = 0.0, time.perf_counter()
+    async with asyncio.timeout(20):
+        while len(watched.keys) < len(lines):
+            await asyncio.sleep(0.001)
+            largest, last = max(largest, time.perf_counter() - last), time.perf_counter()
+    assert largest < max(alone_s / 2, 0.03)

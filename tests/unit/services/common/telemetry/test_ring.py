@@ -4,7 +4,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import StatusCode, set_span_in_context
 
-from services.common.telemetry.ring import SpanRing
+from services.common.telemetry.ring import MOST_TOLD, SpanRing
 
 
 @pytest.fixture
@@ -61,3 +61,12 @@ def test_what_a_span_says_is_kept(ring, tracer):
     (moment,) = kept.moments
     assert (kept.attributes, kept.error) == ({"bytes": 5}, "gone")
     assert (moment.name, moment.at_ns, moment.attributes) == ("retry", 15, {"worker": "w"})
+
+
+def test_of_very_many_spans_the_last_ones_are_told():
+    ring = SpanRing()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(ring)
+    trace_id = trace_of(provider.get_tracer("test"), MOST_TOLD + 10)
+    spans = ring.spans([trace_id])
+    assert (len(spans), spans[-1].name) == (MOST_TOLD, f"part-{MOST_TOLD + 9}")

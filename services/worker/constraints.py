@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from baton.errors import InternalError, InvalidRequest
+from baton.errors import InternalError, InvalidRequest, Unavailable
 from engine.errors import MaskError
 from engine.masks import LogitMask
 from engine.types import SequenceOutput
@@ -166,13 +166,16 @@ class MatcherMask:
         try:
             return self._filled.result(MASK_S)
         except TimeoutError:
-            raise MaskError(f"what may follow took more than {MASK_S:g} s to compute") from None
+            told = f"what may follow took more than {MASK_S:g} s to compute"
+            raise TimeoutError(told) from None
 
 
 def raise_failure(output: SequenceOutput) -> None:
     """Raises what the sequence's mask failed with, if it did: InvalidRequest where the
-    constraint is at fault."""
+    constraint is at fault, Unavailable where the worker was too slow, which another may not be."""
     error = output.failure
+    if isinstance(error, TimeoutError):
+        raise Unavailable(str(error), reason="MASK_LATE") from error
     if isinstance(error, MaskError):
         raise InvalidRequest("sampling.constraint", str(error)) from error
     if error is not None:

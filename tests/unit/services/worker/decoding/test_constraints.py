@@ -2,12 +2,20 @@
 
 import asyncio
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
+import torch
 from tokenizers import Tokenizer
 
-from baton.errors import InvalidRequest
+from baton.errors import InvalidRequest, Unavailable
 from baton.v1 import sampling_pb2
+from engine.types import FinishReason, SequenceOutput
+from services.common.constraints import Constraint, Kind
+from services.common.constraints.grammars import TokenTable
+from services.worker.constraints import MatcherMask, raise_failure
 from tests.support.workers import (
     decode_request,
     failure_of,
@@ -167,3 +175,20 @@ async def test_a_constraint_that_leaves_nothing_ends_its_stream_alone(pair, prom
     error = await failure_of(pair.prefill.prefill(prefill_request(prompt_of(9), **values)))
     assert isinstance(error, InvalidRequest)
     check_json(text_of((await whole(others)).ids))
+
+
+def test_a_mask_that_is_late_is_the_workers_fault_and_another_may_try():
+    table = TokenTable.of_bytes()
+    matcher = table.matcher(Constraint(Kind.REGEX, "[a-z]+"))
+    output = SequenceOutput("r", (), 0, (), FinishReason.FAILED)
+    busy = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(busy.wait, 10)
+        try:
+            mask = MatcherMask(matcher, table, pool)
+            with pytest.raises(TimeoutError) as late:
+                mask.fill(torch.zeros(8, dtype=torch.int32))
+            with pytest.raises(Unavailable):
+                raise_failure(replace(output, failure=late.value))
+        finally:
+            busy.set()

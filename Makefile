@@ -6,9 +6,6 @@ STAMP := $(VENV)/.installed
 NIXL_STAMP := $(VENV)/.nixl
 PROTOS := $(wildcard proto/baton/v1/*.proto)
 PROTOC = $(BIN)/python -m grpc_tools.protoc -I proto $(PROTOS)
-ALONE := tests/contract \
-  $(patsubst %,tests/integration/test_%.py,cancel demo_model doctor hangs load traces) \
-  $(patsubst %,tests/faults/test_%.py,capacity memory)
 SOURCES := baton engine kernels services tests bench
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -53,10 +50,9 @@ pytest: $(STAMP) $(NIXL_STAMP) chromium ## Run the tests alone; ARGS='-k name' c
 ifdef ARGS
 	$(BIN)/pytest $(ARGS)
 else
-	@# Side by side, but for what watches the clock most closely or takes all cores.
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadfile $(addprefix --ignore=,$(ALONE)) \
-	  tests/unit tests/kernels tests/parity tests/integration tests/faults
-	$(BIN)/pytest $(ALONE)
+	@# Side by side what computes; one after the other what starts processes and watches the clock.
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile tests/unit tests/kernels tests/parity
+	$(BIN)/pytest tests/contract tests/integration tests/faults
 endif
 
 soak: $(STAMP) ## Run hundreds of fault schedules; SCHEDULES=300, or SEED=17 to replay one

@@ -165,6 +165,7 @@ class Watch:
         now_s = self._clock()
         # Long enough for streams to notice, where there are many: not on their thread.
         self._history.add_requests(await asyncio.to_thread(_ended_in_order, reports))
+        in_progress = await asyncio.to_thread(_rows, running)
         self._history.add_sample(sample_of(now_s, fleets))
         verdict = None
         if self._diagnosis is not None:
@@ -175,13 +176,17 @@ class Watch:
             "problem": "; ".join(one.message for one in bad),
             **fleet_row(fleets),
             "verdict": verdict,
-            "in_progress": [ended(report).row for report in running],
+            "in_progress": in_progress,
             **numbers,
         }
 
     def _numbers(self, now_s: float) -> Row:
         """On another thread; only a look changes the history, and it waits for this."""
         return {"summary": self._history.summary(now_s), "series": self._history.series(now_s)}
+
+
+def _rows(running: Sequence[inference_pb2.RequestReport]) -> list[Row]:
+    return [ended(report).row for report in running]
 
 
 def _ended_in_order(reports: Sequence[inference_pb2.RequestReport]) -> list[Ended]:

@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Baton needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[serve,demo,dev]'
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[serve,planner,demo,dev]'
 	@touch $@
 
 $(NIXL_STAMP): $(STAMP)

@@ -1,9 +1,9 @@
 """How a planner reaches whoever starts and stops workers.
 
-    ScaleError
-    +-- ScaleConflict      someone else changed it meanwhile; look again
-    +-- ScaleDenied        not allowed: nothing will help but an operator
-    +-- ScaleUnavailable   no answer; try again later
+ScaleError
++-- ScaleConflict      someone else changed it meanwhile; look again
++-- ScaleDenied        not allowed: nothing will help but an operator
++-- ScaleUnavailable   no answer; try again later
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
-"""Addresses of routers as gRPC has them. Imports only the standard library."""
+"""Addresses as gRPC has them. Imports only the standard library."""
 
-from ipaddress import ip_address
+from ipaddress import AddressValueError, IPv6Address, ip_address
 
 _SCHEMES = frozenset({"dns", "ipv4", "ipv6", "unix", "unix-abstract", "vsock", "xds"})
 
@@ -19,3 +19,14 @@ def to_target(address: str) -> str:
         ) from None
     family = "ipv6" if any(host.version == 6 for host in hosts) else "ipv4"
     return f"{family}:{','.join(places)}"
+
+
+def bracketed(address: str) -> str:
+    """host:port with brackets around a host that is an IPv6 address without them, as where an
+    orchestrator puts a pod's address before a port; any other address as it is."""
+    host, _, port = address.rpartition(":")
+    try:
+        IPv6Address(host)
+    except AddressValueError:
+        return address
+    return f"[{host}]:{port}"

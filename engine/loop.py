@@ -60,7 +60,8 @@ class _Call(Generic[T]):
 
 
 class EngineLoop:
-    """Runs an engine until `stop`, or until a step fails. `call` and `stop` are thread-safe."""
+    """Runs an engine until `stop`, or until a step fails. `call`, `stop` and `busy_s` are
+    thread-safe."""
 
     def __init__(
         self,
@@ -85,6 +86,8 @@ class EngineLoop:
         self._refusal: LoopStopped | None = LoopStopped("the engine's thread was not started")
         """Set while no calls are taken. Changed, and calls are queued, under the lock, so that
         none is queued and forgotten."""
+        self._busy_since: float | None = None
+        """When the step or call began that runs; None without work."""
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -116,6 +119,12 @@ class EngineLoop:
             call.refuse(refusal)
         return call.future
 
+    @property
+    def busy_s(self) -> float:
+        """Seconds that the step or call takes already that runs; 0 without work."""
+        since = self._busy_since
+        return 0.0 if since is None else time.monotonic() - since
+
     def _main(self) -> None:
         try:
             self._prepare_thread()
@@ -129,6 +138,7 @@ class EngineLoop:
             self._close(LoopStopped("the engine's thread was stopped"))
 
     def _step(self) -> None:
+        self._busy_since = time.monotonic()
         began = time.perf_counter()
         outputs = self._engine.step()
         seconds = time.perf_counter() - began
@@ -155,10 +165,14 @@ class EngineLoop:
     def _serve_calls(self) -> bool:
         """Serve what waits; without work, wait for a call. False at the wish to stop."""
         while True:
+            idle = not self._engine.has_work
+            if idle:
+                self._busy_since = None
             try:
-                call = self._calls.get(block=not self._engine.has_work)
+                call = self._calls.get(block=idle)
             except queue.Empty:
                 return True
+            self._busy_since = time.monotonic()
             if call is None:
                 return False
             call.run(self._engine)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from pydantic import ValidationError
 
@@ -30,7 +30,8 @@ def read_settings(kind: type[S]) -> S:
         for problem in error.errors(include_url=False):
             flag = "--" + "-".join(map(str, problem["loc"])).replace("_", "-")
             given = f" {problem['input']}" if isinstance(problem["input"], str) else ""
-            sys.stderr.write(f"{flag}{given}: {problem['msg']}\n")
+            where = f"{flag}{given}: " if problem["loc"] else ""  # none: it is about several
+            sys.stderr.write(f"{where}{problem['msg']}\n")
         sys.exit(2)
 
 
@@ -43,6 +44,15 @@ def run(name: str, settings: ServiceSettings, main: Main) -> None:
     except OSError as error:
         logging.getLogger(name).error("%s", error)
         sys.exit(1)
+
+
+def leave() -> NoReturn:
+    """Ends a process that has cleaned up, with success and at once: unloading its native
+    libraries would take a second, and serve nobody."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def process_name(kind: str, settings: ServiceSettings) -> str:

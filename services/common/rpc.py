@@ -24,6 +24,7 @@ from services.common.security import PLAIN, Security
 from services.common.telemetry import context as tracecontext
 from services.common.telemetry import tracing
 from services.common.telemetry.channel import TracedChannel
+from services.common.telemetry.health import LIVE, Health
 from services.common.telemetry.service import NAME as TELEMETRY
 from services.common.telemetry.service import TelemetryServicer
 from services.common.wire import ParseFailure, safe_parser
@@ -71,17 +72,18 @@ class RunningServer:
     """A server that accepts calls; `address` has the port that it got."""
 
     server: grpc.aio.Server
-    health: health.aio.HealthServicer
+    process: Health
+    checks: health.aio.HealthServicer
     address: str
 
     async def set_serving(self, serving: bool) -> None:
         """Answers health checks accordingly; orchestrators route by it."""
-        states = health_pb2.HealthCheckResponse
-        await self.health.set("", states.SERVING if serving else states.NOT_SERVING)
+        self.process.set_ready(serving)
+        await self.checks.set("", _state(serving))
 
     async def stop(self, grace: float) -> None:
         """Refuses new calls, waits `grace` seconds for running ones, then cancels them."""
-        await self.health.enter_graceful_shutdown()
+        await self.set_serving(False)
         await self.server.stop(grace)
 
 
@@ -91,14 +93,17 @@ async def serve(
     service_names: Sequence[str],
     security: Security = PLAIN,
     interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+    process: Health | None = None,
 ) -> RunningServer:
     """Starts a server at `address` (port 0 takes a free one).
 
-    Health answers NOT_SERVING until `set_serving(True)`. `interceptors` come behind those of all
-    servers: their errors become statuses too. Raises OSError where the address is taken, or must
-    not be served in plain text.
+    Health answers NOT_SERVING until `set_serving(True)`; of the service LIVE it answers whether
+    the `process` lives, whose readiness follows. `interceptors` come behind those of all servers:
+    their errors become statuses too. Raises OSError where the address is taken, or must not be
+    served in plain text.
     """
     security.check_bind(address)
+    process = process or Health()
     server = grpc.aio.server(
         interceptors=[ErrorInterceptor(), *interceptors], options=_SERVER_OPTIONS
     )
@@ -117,10 +122,17 @@ async def serve(
         port = _listen(server, address, security)
     except RuntimeError as error:
         raise OSError(f"cannot listen on {address}: is the port taken?") from error
-    await checks.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
+    await checks.set("", _state(False))
+    await checks.set(LIVE, _state(process.goes_on))
+    process.listen(lambda alive: checks.set(LIVE, _state(alive)))
     await server.start()
     host = address.rsplit(":", 1)[0]
-    return RunningServer(server, checks, f"{host}:{port}")
+    return RunningServer(server, process, checks, f"{host}:{port}")
+
+
+def _state(serving: bool) -> health_pb2.HealthCheckResponse.ServingStatus.ValueType:
+    states = health_pb2.HealthCheckResponse
+    return states.SERVING if serving else states.NOT_SERVING
 
 
 def _listen(server: grpc.aio.Server, address: str, security: Security) -> int:

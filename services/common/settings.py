@@ -7,8 +7,10 @@ once and passes the frozen object on. Nothing reads the environment later.
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from baton.addresses import bracketed
 
 
 class ServiceSettings(BaseSettings):
@@ -28,7 +30,11 @@ class ServiceSettings(BaseSettings):
     address: str = Field(
         "127.0.0.1:0", description="host:port to listen on; port 0 takes a free one"
     )
-    advertise: str = Field("", description="host:port under which others reach it; empty: as bound")
+    advertise: str = Field(
+        "",
+        description="host:port under which others reach it, an IPv6 host with or without brackets; "
+        "empty: as bound",
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "INFO", description="least that is logged"
     )
@@ -77,6 +83,11 @@ class ServiceSettings(BaseSettings):
     insecure: bool = Field(
         False, description="serve in plain text at an address that other machines reach"
     )
+
+    @field_validator("advertise")
+    @classmethod
+    def _has_brackets(cls, value: str) -> str:
+        return bracketed(value)
 
 
 class FleetSettings(ServiceSettings):

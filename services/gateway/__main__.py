@@ -33,9 +33,11 @@ async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
             page(app, settings, tls),
             HttpServer(app, settings.address, **https) as server,
         ):
+            measures.health.set_ready(True)
             process.write_ready_file(settings, settings.advertise or server.address)
             log.info("serves at %s for routers at %s", server.address, settings.router)
             await stop.wait()
+            measures.health.set_ready(False)
             if not await gate.close(settings.grace_s):
                 log.warning("%d requests did not end in time", gate.inside)
 

@@ -1,8 +1,6 @@
 """Runs the transfer service: `python -m services.transfer`."""
 
 import asyncio
-import logging
-import os
 
 from services.common import process
 from services.transfer import server
@@ -25,9 +23,7 @@ def main() -> None:
 
     process.run("transfer", settings, serve)
     if nixl_used:
-        # Its native threads may crash the process while the interpreter ends. All is cleaned up.
-        logging.shutdown()
-        os._exit(0)
+        process.leave()  # its native threads may crash while the interpreter ends
 
 
 if __name__ == "__main__":

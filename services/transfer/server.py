@@ -44,6 +44,7 @@ class TransferServer:
 
     async def stop(self) -> None:
         """Ends all calls and removes all segments."""
+        await self.server.set_serving(False)
         self.attachments.stop()
         self.names.close()
         await self.server.stop(_STOP_GRACE_S)
@@ -84,6 +85,7 @@ async def start(settings: TransferSettings, wrap_reader: WrapReader = plain) -> 
             [lambda s: transfer_pb2_grpc.add_TransferServiceServicer_to_server(servicer, s)],
             [_SERVICE_NAME],
             security,
+            process=metrics.health,
         )
     except BaseException:
         await metrics.close()

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 
 import torch
 
@@ -20,6 +21,7 @@ from services.common.fleet.store import FleetStore
 from services.common.process import write_ready_file
 from services.common.rpc import Register, RunningServer, serve
 from services.common.security import PLAIN, Security
+from services.common.telemetry.health import Health
 from services.common.telemetry.metrics import measured
 from services.common.transfer.client import TransferClient
 from services.worker.constraints import Constraints
@@ -147,6 +149,7 @@ async def serve_host(
     host: Host,
     servicers: Sequence[MakeServicer],
     security: Security = PLAIN,
+    process: Health | None = None,
 ) -> RunningServer:
     """A server with the role's servicers and the worker's own, not yet told to be healthy."""
     status = WorkerServicer(host, dtype=settings.dtype, threads=settings.threads)
@@ -162,6 +165,7 @@ async def serve_host(
             worker_pb2.DESCRIPTOR.services_by_name["WorkerService"].full_name,
         ],
         security,
+        process=process,
     )
     host.address = settings.advertise or server.address
     return server
@@ -184,7 +188,8 @@ async def _serve(
         for source in WorkerMetrics(host).sources():
             metrics.add(source)
         host.metrics_address = metrics.address
-        server = await serve_host(settings, host, servicers, security)
+        metrics.health.watch(partial(host.trouble, settings.stall_s))
+        server = await serve_host(settings, host, servicers, security, metrics.health)
         stack.push_async_callback(_stop, server, failed)
         store = FleetStore(settings.redis, settings.fleet)
         stack.push_async_callback(store.close)

@@ -174,6 +174,14 @@ class Host:
         """Ends what runs, so that its callers go on elsewhere."""
         self.runs.end_all(Unavailable("the worker stops", reason="DRAINING"))
 
+    def trouble(self, stall_s: float) -> str:
+        """What keeps the worker from its work, for people: that its engine failed, or took longer
+        than `stall_s` for one step. Empty: nothing."""
+        if self.failure is not None:
+            return f"the engine failed: {self.failure}"
+        busy_s = self.port.busy_s
+        return f"the engine has been at one step for {busy_s:.0f} s" * (busy_s > stall_s)
+
     async def check_integrity(self) -> None:
         """Raises IntegrityError naming what is broken, here or in the engine."""
         self.runs.check_integrity()

@@ -140,6 +140,11 @@ class EnginePort:
         """What the engine has before it, as of its last step or call."""
         return self._engine.current_load
 
+    @property
+    def busy_s(self) -> float:
+        """Seconds that the engine's thread has been at its current step or call; 0 without one."""
+        return self._thread.busy_s
+
     async def status(self) -> EngineStatus:
         """What the engine holds and has done."""
         return await self._call(lambda engine: engine.status())

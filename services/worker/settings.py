@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from baton.addresses import bracketed
 from baton.policy.fleet import GROWTH_TOKENS
 from services.common.fleet.registry import HEARTBEAT_S
 from services.common.settings import FleetSettings
@@ -71,11 +72,21 @@ class WorkerSettings(FleetSettings):
     lookahead_steps: float = Field(
         2.0, gt=0, description="full steps of prompt work that the worker wants to have ahead"
     )
+    stall_s: float = Field(
+        120.0,
+        gt=0,
+        description="seconds after which a worker whose engine is still at one step counts as dead",
+    )
     drain_seconds: float = Field(
         30.0,
         ge=0,
         description="how long prompts may go on, and KV waits to be read, after SIGTERM",
     )
+
+    @field_validator("transfer")
+    @classmethod
+    def _transfer_has_brackets(cls, value: str) -> str:
+        return bracketed(value)
 
     @field_validator("cores")
     @classmethod

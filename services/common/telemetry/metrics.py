@@ -1,4 +1,4 @@
-"""The metrics of one process, served in Prometheus' formats.
+"""The metrics of one process, served in Prometheus' formats, and its health beside them.
 
 All values are read when somebody asks: by `Source`s, which run on the event loop. One that
 fails or is late is left out and counted; the rest is told. Nothing is kept, so nothing is stale.
@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
+from services.common.telemetry.health import Health
 from services.common.telemetry.metric import Kind, Metric, Reading, Source, counter
 from services.common.telemetry.process_metrics import ProcessMetrics
 from services.common.telemetry.scrape_server import ScrapeServer
@@ -68,6 +69,8 @@ class Metrics(Collector):
         """`service` is its kind, `process` its name: both are labels of all that is told."""
         self.address = ""
         """host:port where it is served; empty: nowhere."""
+        self.health = Health()
+        """The process's; beats while this is started."""
         self._loop = asyncio.get_running_loop()
         self._scrape_s = scrape_s
         self._common = (service, process)
@@ -86,14 +89,18 @@ class Metrics(Collector):
         """Begins to measure, and serves at `address` (port 0 takes a free one) unless that is
         empty. Raises OSError where it can't listen."""
         self._process.start()
+        self.health.start()
         if address:
-            self._server = await asyncio.to_thread(ScrapeServer, address, self._registry)
+            self._server = await asyncio.to_thread(
+                ScrapeServer, address, self._registry, self.health
+            )
             self.address = self._server.address
             log.info("metrics are served at http://%s/metrics", self.address)
 
     async def close(self) -> None:
         """Ends both."""
         await self._process.close()
+        await self.health.close()
         if self._server is not None:
             server, self._server = self._server, None
             await asyncio.to_thread(server.close)

@@ -70,6 +70,40 @@ def submit(loop: EngineLoop, request: Request) -> None:
     loop.call(lambda engine: engine.start(request.request_id)).result(DEADLINE)
 
 
+def test_it_tells_how_long_the_step_or_call_takes_that_runs(engine, loop, listener) -> None:
+    assert loop.busy_s == 0.0
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold(_engine: Engine) -> None:
+        entered.set()
+        leave.wait(DEADLINE)
+
+    held = loop.call(hold)
+    assert entered.wait(DEADLINE)
+    before = loop.busy_s
+    time.sleep(0.02)
+    assert loop.busy_s >= before + 0.02
+    leave.set()
+    held.result(DEADLINE)
+    step, entered, leave = engine.step, threading.Event(), threading.Event()
+
+    def slow() -> list[SequenceOutput]:
+        hold(engine)
+        return step()
+
+    engine.step = slow
+    submit(loop, Request("r", tuple(range(20)), greedy(2)))
+    assert entered.wait(DEADLINE)
+    time.sleep(0.02)
+    assert loop.busy_s >= 0.02
+    leave.set()
+    listener.wait(lambda: listener.finished("r"))
+    deadline = time.monotonic() + DEADLINE
+    while loop.busy_s:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def test_a_request_runs_on_the_engines_thread(engine, loop, listener) -> None:
     submit(loop, Request("r", tuple(range(20)), greedy(6)))
     listener.wait(lambda: listener.finished("r"))

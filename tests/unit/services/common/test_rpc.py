@@ -11,6 +11,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 from baton import errors
 from baton.v1 import inference_pb2, transfer_pb2, transfer_pb2_grpc
 from services.common import rpc
+from services.common.telemetry.health import LIVE, SILENCE_S, Health
 from services.common.wire import ParseFailure, safe_parser
 from tests.support.proxy import Proxy
 
@@ -50,6 +51,46 @@ async def test_health_follows_what_the_service_says(server):
         after = await health.Check(check, timeout=5)
     assert before.status == health_pb2.HealthCheckResponse.NOT_SERVING
     assert after.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_health_tells_of_the_process_by_another_name():
+    """Whether it wants to be asked changes nothing there."""
+    process, troubles = Health(), [""]
+    process.watch(lambda: troubles[0])
+    running = await rpc.serve("127.0.0.1:0", [], [], process=process)
+    async with rpc.channel(running.address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+
+        async def ask(name):
+            asked = health_pb2.HealthCheckRequest(service=name)
+            answer = await stub.Check(asked, timeout=5)
+            return answer.status == health_pb2.HealthCheckResponse.SERVING
+
+        assert (await ask(""), await ask(LIVE), process.ready) == (False, True, False)
+        await running.set_serving(True)
+        assert (await ask(""), await ask(LIVE), process.ready) == (True, True, True)
+        troubles[0] = "nothing is done"
+        await process.beat()
+        assert (await ask(""), await ask(LIVE)) == (True, False)
+        troubles[0] = ""
+        await process.beat()
+        await running.set_serving(False)
+        assert (await ask(""), await ask(LIVE), process.ready) == (False, True, False)
+    await running.stop(0)
+
+
+async def test_a_process_that_was_slow_to_start_lives():
+    now = [0.0]
+    process = Health(lambda: now[0])
+    process.start()
+    now[0] = SILENCE_S + 1  # what came before the server kept the event loop for so long
+    running = await rpc.serve("127.0.0.1:0", [], [], process=process)
+    async with rpc.channel(running.address) as channel:
+        asked = health_pb2.HealthCheckRequest(service=LIVE)
+        answer = await health_pb2_grpc.HealthStub(channel).Check(asked, timeout=5)
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    await running.stop(0)
+    await process.close()
 
 
 def test_reflection_describes_the_service():

@@ -43,3 +43,8 @@ def test_an_unknown_flag_is_refused(flags, capsys):
         Some()
     assert ended.value.code == 2
     assert "--bloc-sise" in capsys.readouterr().err
+
+
+def test_an_address_to_advertise_may_lack_its_brackets(flags):
+    flags("--model=m", "--advertise=fd00::1:7601")
+    assert Some().advertise == "[fd00::1]:7601"

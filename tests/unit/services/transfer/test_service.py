@@ -1,5 +1,6 @@
 """The wire: what is refused and how, over a real server."""
 
+import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -41,6 +42,17 @@ async def place(calls: Any) -> AsyncIterator[pb.Place]:
     answer = await calls.Reserve(pb.ReserveRequest(incarnation="i", sizes_bytes=[100]))
     yield answer.places[0]
     attached.cancel()
+
+
+async def test_it_is_ready_until_it_is_told_to_stop(tmp_path: Any) -> None:
+    settings = TransferSettings(_cli_parse_args=False, segment_dir=tmp_path)
+    running = await server.start(settings)
+    process = running.metrics.health
+    assert (process.ready, process.problem) == (True, "")
+    stopping = asyncio.create_task(running.stop())
+    await asyncio.sleep(0)
+    assert not process.ready
+    await stopping
 
 
 async def refusal(call: Callable[[], Awaitable[Any]]) -> errors.BatonError:

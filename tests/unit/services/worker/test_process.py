@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import grpc
 import pytest
@@ -15,6 +16,7 @@ from baton.policy.fleet import Role
 from baton.v1 import decode_pb2, decode_pb2_grpc, prefill_pb2_grpc
 from services.common import rpc
 from services.common.fleet.store import FleetStore
+from services.common.telemetry import health
 from services.worker.assembly import run_worker
 from services.worker.decoding.service import make_servicer
 from tests.support.redis import RedisServer
@@ -138,10 +140,10 @@ async def test_sigterm_moves_running_streams_and_the_process_stays_until_they_ar
             assert known is None or known.draining
             refused = await failure_of(stub.Decode(prompt_request([5, 6, 7]), timeout=5))
             assert refused.code is grpc.StatusCode.UNAVAILABLE
-            health = await health_pb2_grpc.HealthStub(channel).Check(
+            told = await health_pb2_grpc.HealthStub(channel).Check(
                 health_pb2.HealthCheckRequest(), timeout=5
             )
-            assert health.status == health_pb2.HealthCheckResponse.NOT_SERVING
+            assert told.status == health_pb2.HealthCheckResponse.NOT_SERVING
             assert {one.handed_off.reason for one in rest} == {decode_pb2.HANDOFF_REASON_DRAINING}
         await _until(lambda: _gone(store))
         assert process.poll() is None, "what it published was not read yet"
@@ -259,4 +261,43 @@ async def test_a_failed_engine_ends_its_streams_and_the_process(
         assert caught.value.code() is InternalError.code
     with pytest.raises(OSError, match="out of memory"):
         await asyncio.wait_for(running, 10)
+    assert hosts[0].trouble(60.0) == "the engine failed: out of memory"
     assert (await store.snapshot()).workers == ()
+
+
+async def test_an_engine_that_is_stuck_is_told_of_until_it_goes_on(
+    redis, store, transfer_process, tiny_model, monkeypatch
+):
+    monkeypatch.setattr(health, "BEAT_S", 0.02)
+    hosts, stop, leave = [], asyncio.Event(), threading.Event()
+
+    def servicer(host):
+        hosts.append(host)
+        return make_servicer(host)
+
+    settings = make_settings(
+        Role.DECODE, tiny_model, transfer_process.address, redis=redis.url,
+        fleet="process-test", stall_s=0.1,
+    )  # fmt: skip
+    running = asyncio.create_task(run_worker(settings, Role.DECODE, [servicer], stop))
+    worker = await _until(lambda: _worker(store))
+    async with rpc.channel(worker.address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+
+        async def serves(name):
+            answer = await stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=5)
+            return answer.status == health_pb2.HealthCheckResponse.SERVING
+
+        async def is_dead():
+            return not await serves(health.LIVE)
+
+        await _until(lambda: serves(""))
+        held = hosts[0].port._thread.call(lambda _engine: leave.wait(30))
+        await _until(is_dead)
+        assert await serves("")
+        assert "at one step" in hosts[0].trouble(0.1)
+        leave.set()
+        await asyncio.wrap_future(held)
+        await _until(lambda: serves(health.LIVE))
+    stop.set()
+    await asyncio.wait_for(running, 10)

@@ -31,6 +31,14 @@ def test_the_model_is_named_after_its_file_unless_told_otherwise():
     assert settings(served_name="demo").model_name == "demo"
 
 
+def test_addresses_may_lack_their_brackets():
+    """As where an orchestrator puts a pod's address before a port."""
+    made = make_settings(
+        Role.DECODE, Path("/models/tiny-3.gguf"), "fd00::1:7610", advertise="fd00::1:7601"
+    )
+    assert (made.advertise, made.transfer) == ("[fd00::1]:7601", "[fd00::1]:7610")
+
+
 def test_the_engine_gets_its_part():
     config = engine_config(settings(dtype="bfloat16", threads=2, block_size=8, max_sequences=3))
     assert (config.dtype, config.threads) == (torch.bfloat16, 2)

@@ -33,6 +33,6 @@ async def test_a_collector_that_dies_slows_nothing_down_and_is_not_waited_for(ca
         began = time.monotonic()
         with caplog.at_level(logging.WARNING):
             await running.close(patience_s=0.2)
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 5.0
         assert "could not be exported" in caplog.text
     assert len(running.ring) == 10_000

@@ -78,6 +78,8 @@ class Report:
     """Of the leader alone."""
     prefill: PrefillParts | None
     fetch: FetchParts
+    emitted: tuple[int, ...] = ()
+    """Tokens of each choice, those included that the client had before the stream began."""
     gaps: Tally = field(default_factory=partial(Tally, SECONDS_BUCKETS))
     """Seconds between tokens, over its choices."""
 
@@ -104,13 +106,18 @@ class Report:
 
 Sink = Callable[[Report], None]
 """Takes each report; must neither block nor raise."""
+OnArrival = Callable[[Generation], None]
+"""Takes each request that is valid, as it comes; must neither block nor raise."""
 
 
 class Reporter:
     """Makes the reports, and knows who is in progress. Belongs to one event loop."""
 
-    def __init__(self, sinks: Sequence[Sink] = ()) -> None:
+    def __init__(
+        self, sinks: Sequence[Sink] = (), on_arrival: OnArrival = lambda _generation: None
+    ) -> None:
         self._sinks = sinks
+        self._on_arrival = on_arrival
         self._running: dict[RequestId, Life] = {}
         """By the fleet's ids, which are unique; who came last is last."""
 
@@ -120,6 +127,7 @@ class Reporter:
         too."""
         own_id = life.generation.request_id
         self._running[own_id] = life
+        self._on_arrival(life.generation)
         try:
             yield
         except BaseException as error:
@@ -162,5 +170,6 @@ def _report(life: Life, error: BaseException | None) -> Report:
         output_tokens=len(life.leader.emitted),
         prefill=life.prefill_parts,
         fetch=life.fetch,
+        emitted=tuple(len(choice.emitted) for choice in life.choices),
         gaps=life.watch.gaps,
     )

@@ -7,6 +7,7 @@ from pydantic import Field, field_validator
 
 from services.common.settings import FleetSettings
 from services.router.limits import LimitTable, parse_limits
+from services.router.request import ClassTargets
 
 MAX_WEIGHT = 1e6
 """Of a tenant. Shares of the fleet, and one divided by them, stay numbers."""
@@ -121,6 +122,16 @@ class RouterSettings(FleetSettings):
     def _limits_are_limits(cls, value: str) -> str:
         parse_limits(value)
         return value
+
+    @property
+    def targets(self) -> ClassTargets:
+        """Latencies of requests that ask for none."""
+        return ClassTargets(
+            interactive_ttft_s=self.ttft_interactive_s,
+            interactive_itl_s=self.itl_interactive_s,
+            batch_ttft_s=self.ttft_batch_s,
+            batch_itl_s=self.itl_batch_s,
+        )
 
     @property
     def limits(self) -> LimitTable:

@@ -387,6 +387,7 @@ class RouterParts:
         limits=None,
         hints=None,
         sinks=(),
+        on_arrival=lambda _: None,
         **fleet,
     ):
         self.windows = Windows(stop_at)
@@ -399,7 +400,7 @@ class RouterParts:
         self.register = Register(most)
         self.pauses = []
         self.retries = Retries(limits or RetryLimits(), pause=self._pause)
-        self.reporter = Reporter(sinks)
+        self.reporter = Reporter(sinks, on_arrival)
         targets = ClassTargets()
         self.intake = Intake(Letters(), self.fleet, "letters", 32, targets)
         self.generator = Generator(

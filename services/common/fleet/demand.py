@@ -51,4 +51,14 @@ class DemandTotals:
         return tuple(getattr(self, name) for name in NAMES)
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Names what a source adds at once, so that to add it again changes nothing."""
+
+    source: str
+    """One process's life: a new one after each start."""
+    number: int
+    """From 1; a source's later batches have greater ones, and follow when those before are in."""
+
+
 NAMES = tuple(field.name for field in fields(DemandTotals))

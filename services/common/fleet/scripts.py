@@ -25,7 +25,7 @@ _KEYS: Final = (
     "clock", "records", "states", "beats", "claims", "leases", "queue", "tickets", "turns",
     "routers", "rooms:prefill", "rooms:decode", "wants:prefill", "wants:decode", "sums",
     "streams", "since", "owned", "work", "spans", "clocks", "budget",
-    "pending", "limits",
+    "pending", "limits", "demand", "kept",
 )  # fmt: skip
 """In the order in which common.lua names them."""
 _SHARED: Final = ("common", "workers", "queue")

@@ -13,10 +13,11 @@ from typing import Any
 from redis import exceptions
 
 from baton.errors import InternalError
-from baton.naming import Incarnation, WorkerId
+from baton.naming import Incarnation, WorkerId, new_id
 from baton.policy.admission import Allowance
 from baton.policy.fleet import Claim, Worker
 from baton.policy.placement import Candidate, Plan
+from services.common.fleet.demand import NAMES, Batch, DemandTotals
 from services.common.fleet.record import Records, to_record
 from services.common.fleet.scripts import Scripts
 from services.common.fleet.tenants import TenantStreams
@@ -49,6 +50,8 @@ Hold = tuple[WorkerId, Claim]
 
 ROUTER_LIFE_S = 3.0
 """A router that is silent for longer loses its places in the queue."""
+_BATCH_LIFE_S = 3600
+"""For so long it is known which batch of demand a source added last."""
 _BLOCK_S = 1.0
 _BLOCK_MS = round(1000 * _BLOCK_S)
 _RETRY_S = 0.2
@@ -90,6 +93,8 @@ class FleetStore:
         self._records = Records()
         self.tenants = TenantStreams(self._scripts)
         """What tenants have of the fleet."""
+        self._source = new_id("demand")
+        self._batches = 0
 
     @property
     def available(self) -> bool:
@@ -233,6 +238,36 @@ class FleetStore:
         """Takes a retry from the fleet's budget, which begins at `reserve` and is never above it.
         Returns whether there was one."""
         return bool(await self._scripts.run("spend_retry", micros(reserve)))
+
+    async def add_demand(self, totals: DemandTotals, batch: Batch | None = None) -> None:
+        """Adds to what clients have asked of the fleet.
+
+        After Unavailable it may have been added or not: whoever asks again with the same `batch`
+        adds it once. Without a batch each call is one of its own.
+        """
+        if batch is None:
+            self._batches += 1
+            batch = Batch(self._source, self._batches)
+        changes = [
+            (name, value) for name, value in zip(NAMES, totals.values(), strict=True) if value
+        ]
+        flat = (part for name, value in changes for part in (name, repr(float(value))))
+        if changes:
+            await self._scripts.run("add_demand", batch.source, batch.number, _BATCH_LIFE_S, *flat)
+
+    async def demand(self) -> DemandTotals:
+        """What clients have asked of the fleet so far, as all routers have told it."""
+        sums = await self._scripts.run("demand", *NAMES)
+        return DemandTotals(*(float(one or 0) for one in sums))
+
+    async def keep(self, name: str, value: bytes) -> None:
+        """Keeps a small value under a name of the caller's, in place of the one before."""
+        await self._scripts.run("keep", name, value)
+
+    async def kept(self, name: str) -> bytes | None:
+        """The value that was kept last under the name; None: none, or Redis came back empty."""
+        value: bytes | None = await self._scripts.run("kept", name)
+        return value
 
     async def snapshot(self) -> FleetSnapshot:
         """The fleet now."""

@@ -30,6 +30,9 @@
 --   limits   per tenant that has limits, for as long as it matters:
 --            limits:pace:     hash  due: when its next request comes without a burst; last: request
 --            limits:streams:  zset  request in progress, by expiry
+--   demand   hash   what clients have asked so far: sum -> number; and a string per source of it
+--            (demand:source): its last batch
+--   kept     hash   name -> what a process wants to have again after a restart
 --
 -- A claim counts on a worker while both tell the same `since`, the worker's registration.
 
@@ -37,9 +40,9 @@ local CLOCK, RECORDS, STATES, BEATS, CLAIMS, LEASES, QUEUE, TICKETS, TURNS, ROUT
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local ROOMS = { prefill = KEYS[11], decode = KEYS[12] }
 local WANTS = { prefill = KEYS[13], decode = KEYS[14] }
-local SUMS, STREAMS, SINCE, OWNED, WORK, SPANS, CLOCKS, BUDGET, PENDING, LIMITS =
+local SUMS, STREAMS, SINCE, OWNED, WORK, SPANS, CLOCKS, BUDGET, PENDING, LIMITS, DEMAND, KEPT =
   KEYS[15], KEYS[16], KEYS[17], KEYS[18], KEYS[19], KEYS[20], KEYS[21], KEYS[22], KEYS[23],
-  KEYS[24]
+  KEYS[24], KEYS[25], KEYS[26]
 
 local SILENCE = 500000 -- without any script for longer, it was Redis that was silent
 local LEAST_GRACE = 1000000

@@ -240,7 +240,7 @@ async def test_cancel_in_every_window(prefill):
         with pytest.raises(asyncio.CancelledError):
             await task
         await parts.check_all_given_back()
-        assert time.monotonic() - started < 0.5, name
+        assert time.monotonic() - started < 3.0, name
         assert parts.register.counters.count(Outcome.CANCELLED) == 1
 
 

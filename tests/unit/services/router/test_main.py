@@ -27,6 +27,7 @@ from baton.v1 import (
     worker_pb2_grpc,
 )
 from services.common import rpc
+from services.common.fleet.store import FleetStore
 from tests.support.fleet import registered, until
 from tests.support.router_parts import worker
 from tests.support.tokenizers import byte_level
@@ -129,9 +130,9 @@ class RouterProcess:
         self.channel = rpc.channel(address)
         self.stub = inference_pb2_grpc.InferenceServiceStub(self.channel)
 
-    async def health(self):
+    async def health(self, service=""):
         stub = health_pb2_grpc.HealthStub(self.channel)
-        answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=5)
+        answer = await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=5)
         return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
 
 
@@ -184,7 +185,7 @@ async def test_serves_finishes_on_sigterm_and_exits_0(
         f"--chat-template={template}",
     )
     async with router(model, tmp_path, *flags) as running:
-        assert await running.health() == "SERVING"
+        assert await running.health() == await running.health("live") == "SERVING"
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await running.stub.GetModel(inference_pb2.GetModelRequest(), timeout=5)
         assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -209,6 +210,7 @@ async def test_serves_finishes_on_sigterm_and_exits_0(
             assert (await anext(events)).HasField("delta")
             running.process.send_signal(signal.SIGTERM)
             await until_not_serving(running)
+            assert await running.health("live") == "SERVING"
             with pytest.raises(grpc.aio.AioRpcError) as raised:
                 await running.stub.Generate(ask(), timeout=5).read()
             assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -218,6 +220,11 @@ async def test_serves_finishes_on_sigterm_and_exits_0(
             assert completed.usage.completion_tokens == len(WORDS) + 1
             async with asyncio.timeout(5):
                 assert await running.process.wait() == 0
+    store = FleetStore(redis_server.url, fleet)
+    demand = await store.demand()
+    await store.close()
+    assert (demand.requests, demand.computed_requests, demand.sequences) == (2, 2, 2)
+    assert demand.output_tokens == 2 * (len(WORDS) + 1)
 
 
 async def test_serves_without_redis_after_a_bounded_wait(model, tmp_path):

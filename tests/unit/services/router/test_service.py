@@ -266,7 +266,7 @@ async def test_prefills_refusal_reaches_the_client_at_once(door):
     error = await door.error(Request(text="a"))
     assert isinstance(error, errors.InvalidRequest)
     assert error.field == "prompt_token_ids"
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 5
     await door.parts.check_all_given_back()
 
 
@@ -283,7 +283,7 @@ async def test_deadline_ends_the_request(door, stop_at):
     started = time.monotonic()
     error = await door.error(Request(text="a"), timeout=0.2)
     assert isinstance(error, errors.DeadlineExceeded)
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 5
     door.parts.windows.stop_at = None
     await until(lambda: door.parts.register.running == 0)
     await door.parts.check_all_given_back()

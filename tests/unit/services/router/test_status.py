@@ -135,7 +135,7 @@ async def test_silent_broken_and_missing_ones_are_in_the_report_too(serve, statu
     ]
     started = time.monotonic()
     report = await status(Fleet(*workers)).ask(check_integrity=False)
-    assert time.monotonic() - started < 2.5
+    assert time.monotonic() - started < 6.0
     assert len(report.workers) == len(report.transfers) == 3
     for one in (*report.workers, *report.transfers):
         assert not one.HasField("status")

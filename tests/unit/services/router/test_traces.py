@@ -91,7 +91,7 @@ async def test_who_does_not_answer_is_named_and_not_waited_for(channels):
         traces = Traces(running, channels, fleet, patience_s=0.3)
         began = time.monotonic()
         answer = await traces.find(context.trace_id_of(span).hex())
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < 5.0
         assert list(answer.silent) == ["decode-0", "transfer 127.0.0.1:1"]
         assert len(answer.spans) == 1
         with pytest.raises(errors.NotFound, match="decode-0"):

@@ -67,12 +67,12 @@ async def test_silence_ends_the_calls_under_way_and_refuses_others(service: Serv
         service.call(), service.call(), service.call(0.2), return_exceptions=True
     )
     assert [type(result) for result in results] == [errors.DeadlineExceeded] * 3
-    assert 0.5 < now() - began < 1.3
+    assert 0.5 < now() - began < 3.0
     began = now()
     for _ in range(100):
         with pytest.raises(errors.Unavailable):
             await service.call()
-    assert now() - began < 0.05
+    assert now() - began < 0.5
     assert (service.calls, service.stats.breaker_opened) == (4, 1)
 
 
@@ -171,7 +171,7 @@ async def test_what_persists_has_a_limit_and_can_be_hurried(service: Service) ->
         await service.call()
     began = now()
     assert not await service.guard.persist(service.call, 0.1)
-    assert 0.09 < now() - began < 0.3
+    assert 0.09 < now() - began < 3.0
     persisting = asyncio.create_task(service.guard.persist(service.call, 30.0))
     await asyncio.sleep(0.01)
     service.guard.hurry()

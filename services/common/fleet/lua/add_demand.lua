@@ -1,0 +1,8 @@
+-- source, number of its batch, seconds to remember that for, then names of sums and what to add
+--
+-- A batch that was added already adds nothing: the same source's numbers ascend.
+local last = DEMAND .. ':' .. ARGV[1]
+if tonumber(ARGV[2]) <= tonumber(call('GET', last) or 0) then return 0 end
+call('SET', last, ARGV[2], 'EX', ARGV[3])
+for index = 4, #ARGV, 2 do call('HINCRBYFLOAT', DEMAND, ARGV[index], ARGV[index + 1]) end
+return 1

@@ -35,7 +35,8 @@ class Change:
     wanted: int
     cause: Cause
     why: str
-    """One sentence with the numbers behind it, for logs and events."""
+    """One sentence, such as "decode from 2 to 3: ..." with the numbers behind it, for logs and
+    events."""
     victims: tuple[WorkerId, ...] = ()
     """Where there are to be fewer: the workers to stop, the one with the least to move first."""
 

@@ -7,6 +7,7 @@ from services.common.telemetry import process_metrics
 from services.common.telemetry.metric import Metric
 from services.common.telemetry.metrics import SCRAPE_ERRORS
 from services.gateway import metrics as gateway
+from services.planner import metrics as planner
 from services.router import metrics as router
 from services.router import request_metrics
 from services.transfer import metrics as transfer
@@ -47,6 +48,11 @@ ROOMS = (
     ),
     Room("Transfer service", "One for each host.", transfer.METRICS),
     Room("Gateway", "Served at its own address, under `/metrics`.", gateway.METRICS),
+    Room(
+        "Planner",
+        "Of several planners one leads; what is only told by that one is missing at the others.",
+        planner.METRICS,
+    ),
 )
 
 

@@ -1,4 +1,4 @@
-"""The dashboards of decisions: the scheduler's, and those of a planner of replicas."""
+"""The dashboards of decisions: the scheduler's, and the planner's."""
 
 from services.catalogue.grafana import (
     Dashboard,
@@ -13,6 +13,7 @@ from services.catalogue.grafana import (
 from services.catalogue.worker_rows import (
     busy_share,
 )
+from services.planner import metrics as planner
 from services.router import metrics as router
 from services.router import request_metrics as requests
 from services.worker import metrics as worker
@@ -102,15 +103,74 @@ SCHEDULER = Dashboard(
 PLANNER = Dashboard(
     "planner",
     "Planner",
-    "What a planner of replicas goes by. Baton has no planner process yet: this shows what there "
-    "is of it, the replicas of each role, what arrives, and the cost model.",
+    "How many workers each role has, is to have and needs, what that goes by, and whether the "
+    "planner can see and act.",
     [
         Row(
-            "Replicas and work",
+            "Replicas and decisions",
             [
                 Panel(
                     "Replicas",
-                    "Workers in rotation by role and state.",
+                    "Workers of each role: asked for, serving, and wanted by the last decision.",
+                    "short",
+                    [Line(highest(planner.REPLICAS, "role", "state"), "{{role}} {{state}}")],
+                ),
+                Panel(
+                    "Needed",
+                    "Workers that the load needs, before bounds, budget and cool-downs.",
+                    "short",
+                    [Line(highest(planner.NEEDED, "role"), "{{role}}")],
+                ),
+                Panel(
+                    "Decisions",
+                    "Changes an hour by role, direction and cause. Logs and events say why.",
+                    "short",
+                    [
+                        Line(
+                            f"3600 * {rate(planner.DECISIONS, 'role', 'direction', 'cause')}",
+                            "{{role}} {{direction}} ({{cause}})",
+                        )
+                    ],
+                    stacked=True,
+                ),
+                Panel(
+                    "Able to act",
+                    "One planner leads. What is unsound grows while it can't see all that it goes "
+                    "by, or can't do what it decided.",
+                    "s",
+                    [
+                        Line(highest(planner.UNSOUND, "process"), "unsound ({{process}})"),
+                        Line(total(planner.LEADER), "leaders"),
+                        Line(highest(planner.DRY_RUN), "dry run"),
+                    ],
+                ),
+                Panel(
+                    "Failures",
+                    "What went wrong, an hour: conflict, denied, unavailable, redis, bug.",
+                    "short",
+                    [Line(f"3600 * {rate(planner.FAILURES_TOLD, 'kind')}", "{{kind}}")],
+                    stacked=True,
+                ),
+                Panel(
+                    "Time of a decision",
+                    "A forecast takes the longest.",
+                    "s",
+                    quantiles(planner.DECIDE),
+                ),
+            ],
+        ),
+        Row(
+            "What it goes by",
+            [
+                Panel(
+                    "Arrivals, measured and foreseen",
+                    "Requests a second. Foreseen: for the end of the time that is planned for.",
+                    "reqps",
+                    [Line(highest(planner.ARRIVALS, "which"), "{{which}}")],
+                ),
+                Panel(
+                    "Workers in rotation",
+                    "Workers that routers see, by role and state.",
                     "short",
                     [Line(highest(router.WORKERS, "role", "state"), "{{role}} {{state}}")],
                     stacked=True,
@@ -151,6 +211,6 @@ PLANNER = Dashboard(
                     [Line(highest(worker.COST_ERROR, "process"), "{{process}}")],
                 ),
             ],
-        )
+        ),
     ],
 )

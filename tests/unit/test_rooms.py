@@ -35,6 +35,10 @@ sys.meta_path.insert(0, Missing())
             "services.router.service, services.common.text, services.transfer.service",
             {"torch", "safetensors", "transformers"},
         ),
+        (
+            "services.planner.__main__, services.planner.metrics",
+            {"torch", "tokenizers", "kubernetes", "aiohttp", "statsmodels", "pandas"},
+        ),
     ],
 )
 def test_imports_without(modules, blocked):

@@ -57,7 +57,7 @@ class Pair:
         await self.transfer.release(response.handoff.lease_id)
         return response, stream
 
-    async def becomes_clean(self, within_s: float = 1.0) -> None:
+    async def becomes_clean(self, within_s: float = 3.0) -> None:
         """Nothing held on either side and in the transfer service."""
         await self.prefill.becomes_clean(within_s)
         await self.decode.becomes_clean(within_s)

@@ -53,7 +53,7 @@ def test_nothing_else_is_there():
 def test_names_are_told_once_and_say_whose_they_are():
     told = [metric.name for metric in all_metrics()]
     assert len(told) == len(set(told))
-    services = "process|scrape|router|worker|transfer|gateway"
+    services = "process|scrape|router|worker|transfer|gateway|planner"
     for name in told:
         assert re.fullmatch(rf"baton_({services})_[a-z0-9_]+", name), name
 

@@ -1,6 +1,7 @@
 """`baton status`: the processes of a running Baton, what they hold and what they did."""
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,10 +11,10 @@ from rich.table import Table
 from baton import errors
 from baton.cli.connect import Connection, connects
 from baton.cli.plain import fail, plain_errors
+from baton.cli.supervised import Supervised
 from baton.cli.wire_json import to_json
 from baton.local.options import format_bytes
-from baton.local.paths import RunDir
-from baton.local.state import Phase, State
+from baton.local.state import Phase, ProcessState
 from baton.v1 import inference_pb2
 from baton.values import ROLES, seconds
 
@@ -26,6 +27,10 @@ def status(
     check: Annotated[
         bool, typer.Option("--check", help="Check the integrity of every process's structures.")
     ] = False,
+    run_dir: Annotated[
+        Path | None,
+        typer.Option(help="Its --run-dir, where `baton up` was given one: there a planner is."),
+    ] = None,
 ) -> None:
     """Show the processes of a running Baton, what they hold and what they did."""
     address = connection.address
@@ -35,21 +40,21 @@ def status(
         except errors.Unavailable as error:
             if error.reason != "UNREACHABLE":
                 raise
-            fail(_not_running(address))
+            fail(_not_running(address, run_dir))
     if as_json:
         typer.echo(json.dumps(to_json(fleet), indent=2))
     else:
-        _show(fleet, address)
+        _show(fleet, address, Supervised.at(address, run_dir))
     if broken := problems(fleet):
         fail("; ".join(broken))
     if check and not as_json:
         typer.echo(f"integrity: nothing is wrong in {_checked(fleet)} processes")
 
 
-def _not_running(address: str) -> str:
-    port = address.rpartition(":")[2]
-    state = State.read(RunDir.of_port(int(port))) if port.isdecimal() else None
-    if state is not None and state.supervisor.alive():
+def _not_running(address: str, run_dir: Path | None) -> str:
+    supervised = Supervised.at(address, run_dir)
+    if supervised is not None:
+        state = supervised.state
         doing = "starting" if state.phase is Phase.STARTING else state.phase
         return f"Baton at {address} is {doing} (pid {state.supervisor.pid}), and does not answer"
     return f"Baton is not running at {address}. `baton up` starts it"
@@ -69,12 +74,15 @@ def problems(fleet: inference_pb2.GetFleetResponse) -> list[str]:
     return found
 
 
-def _show(fleet: inference_pb2.GetFleetResponse, address: str) -> None:
+def _show(
+    fleet: inference_pb2.GetFleetResponse, address: str, supervised: Supervised | None
+) -> None:
     # A pipe has no width: as wide as it takes, so that nothing is cut.
     console = Console()
     if not console.is_terminal:
         console = Console(width=200)
-    console.print(_processes(fleet, address))
+    planner = supervised.planner if supervised is not None else None
+    console.print(_processes(fleet, address, planner))
     console.print(_work(fleet))
     for transfer in fleet.transfers:
         if transfer.HasField("status"):
@@ -90,6 +98,8 @@ def _show(fleet: inference_pb2.GetFleetResponse, address: str) -> None:
                 highlight=False,
             )
     console.print(_requests(fleet), highlight=False)
+    if supervised is not None and planner is not None:
+        console.print(supervised.wanted(), highlight=False)
     if degraded := fleet.queue.degraded:
         console.print(f"degraded: {degraded}", style="red", highlight=False)
 
@@ -110,7 +120,9 @@ def _requests(fleet: inference_pb2.GetFleetResponse) -> str:
     )
 
 
-def _processes(fleet: inference_pb2.GetFleetResponse, address: str) -> Table:
+def _processes(
+    fleet: inference_pb2.GetFleetResponse, address: str, planner: ProcessState | None
+) -> Table:
     table = Table("process", "role", "pid", "address", "health", "memory", box=None)
     router = fleet.router
     table.add_row(
@@ -137,6 +149,9 @@ def _processes(fleet: inference_pb2.GetFleetResponse, address: str) -> Table:
         table.add_row("transfer", "transfer", pid, transfer.address, health, "")
     redis = "ok" if fleet.queue.redis_available else "no answer"
     table.add_row("redis", "redis", "", "", redis, "")
+    if planner is not None:
+        health = "ok" if planner.ready else "starting"
+        table.add_row("planner", "planner", str(planner.pid), planner.address, health, "")
     return table
 
 

@@ -55,6 +55,18 @@ def up(
     routers: Annotated[
         int, typer.Option(min=1, help="Routers; the first listens on --grpc-port.")
     ] = 1,
+    planner: Annotated[
+        bool,
+        typer.Option("--planner", help="Start further workers under load, and stop them again."),
+    ] = False,
+    max_prefill: Annotated[
+        int | None,
+        typer.Option(min=1, help="Most prefill workers under a planner; else twice --prefill."),
+    ] = None,
+    max_decode: Annotated[
+        int | None,
+        typer.Option(min=1, help="Most decode workers under a planner; else twice --decode."),
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Compute threads of each worker; else its share.")
     ] = None,
@@ -126,6 +138,9 @@ def up(
         aggregated=aggregated,
         hosts=hosts,
         routers=routers,
+        planner=planner,
+        max_prefill=max_prefill,
+        max_decode=max_decode,
         threads=threads,
         dtype=dtype,
         redis=redis,
@@ -169,7 +184,7 @@ def _patience() -> Iterator[Patience]:
 def _here(options: UpOptions, patience: Patience) -> None:
     with reserved(options):
         prepared = prepare(options, typer.echo)
-        run = Run(prepared)
+        run = Run(prepared, _say)
         try:
             run.start()
             with progress_view() as view:
@@ -218,5 +233,7 @@ def _show_ready(state: State, prepared: Prepared) -> None:
         if process.kind in (Kind.PREFILL, Kind.DECODE):
             cores = ",".join(map(str, plan.cores[process.name]))
             note = f"  threads {plan.threads}" + (f", cores {cores}" if cores else "")
+        elif process.kind is Kind.PLANNER:
+            note = f"  prefill up to {options.most_prefill}, decode up to {options.most_decode}"
         typer.echo(f"  {process.name:<12} {process.address:<24} pid {process.pid}{note}")
     typer.echo(f"  logs in {options.run_dir.logs}")

@@ -5,8 +5,10 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Protocol
 
 from baton.local import launch
 from baton.local.identity import ProcessIdentity
@@ -34,24 +36,45 @@ class ProcessSpec:
     """What it gets, on Linux, when its supervisor dies."""
 
 
+class Process(Protocol):
+    """What is needed of a started process: a part of `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def send_signal(self, number: int, /) -> None: ...
+
+
+Launch = Callable[[ProcessSpec, IO[bytes]], Process]
+"""Starts a process in a session of its own, which writes to the log and gets its death signal."""
+
+
+def launch_afresh(spec: ProcessSpec, log: IO[bytes]) -> Process:
+    """Starts a new interpreter or program."""
+    tie = (str(os.getpid()), str(int(spec.death_signal)))
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", launch.__file__, *tie, *spec.command],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,  # a terminal's Ctrl-C reaches the supervisor alone
+    )
+
+
 class Child:
     """A started process. To be made on the thread that lives as long as it should live."""
 
-    def __init__(self, spec: ProcessSpec) -> None:
+    def __init__(self, spec: ProcessSpec, start: Launch = launch_afresh) -> None:
         self.spec = spec
         for mark in (spec.ready_file, spec.progress_file):
             if mark is not None:
                 mark.unlink(missing_ok=True)
-        tie = (str(os.getpid()), str(int(spec.death_signal)))
-        command = [sys.executable, "-I", "-S", launch.__file__, *tie, *spec.command]
         with spec.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # a terminal's Ctrl-C reaches the supervisor alone
-            )
+            self._process = start(spec, log)
         self._ready = False
         self._identity = ProcessIdentity.of(self._process.pid)
 
@@ -82,7 +105,7 @@ class Child:
             return False
         return True
 
-    def state(self) -> ProcessState:
+    def state(self, *, stopping: bool) -> ProcessState:
         spec = self.spec
         return ProcessState(
             name=spec.name,
@@ -93,6 +116,7 @@ class Child:
             log=str(spec.log),
             progress_file=str(spec.progress_file or ""),
             ready=self.ready(),
+            stopping=stopping,
         )
 
 

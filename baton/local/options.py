@@ -28,8 +28,14 @@ class UpOptions:
     """Transfer services, each with memory of its own, with the workers split among them."""
     routers: int = 1
     """Routers that share one Redis; the first one serves at `grpc_port`, the others anywhere."""
+    planner: bool = False
+    """Whether a planner starts further workers under load, and stops them again."""
+    max_prefill: int | None = None
+    """Most prefill workers under a planner; None: twice as many as at the start."""
+    max_decode: int | None = None
     threads: int | None = None
-    """Compute threads of each worker; None: its share of the cores."""
+    """Compute threads of each worker; None: its share of the cores, were there as many workers as
+    there can be."""
     dtype: str = "bfloat16"
     redis: str | None = None
     """URL of a Redis; None: an embedded one."""
@@ -65,6 +71,19 @@ class UpOptions:
         return self.prefill_workers + self.decode
 
     @property
+    def most_prefill(self) -> int:
+        """Prefill workers that there can be."""
+        return _most(self.prefill_workers, self.max_prefill, self.planner)
+
+    @property
+    def most_decode(self) -> int:
+        return _most(self.decode, self.max_decode, self.planner)
+
+    @property
+    def most_workers(self) -> int:
+        return self.most_prefill + self.most_decode
+
+    @property
     def run_dir(self) -> RunDir:
         if self.directory is not None:
             return RunDir(self.directory.absolute())
@@ -95,6 +114,8 @@ class UpOptions:
             "--decode": self.decode,
             "--hosts": self.hosts,
             "--routers": self.routers,
+            "--max-prefill": self.max_prefill,
+            "--max-decode": self.max_decode,
             "--threads": self.threads,
             "--dtype": self.dtype,
             "--redis": self.redis,
@@ -111,9 +132,16 @@ class UpOptions:
         }
         arguments = [f"{flag}={value}" for flag, value in flags.items() if value is not None]
         arguments += ["--aggregated"] if self.aggregated else []
+        arguments += ["--planner"] if self.planner else []
         arguments += ["--no-gateway"] if self.http_port is None else []
         arguments += self.guard.arguments()
         return [*arguments, *(f"--service-flag={flag}" for flag in self.service_flags)]
+
+
+def _most(first: int, most: int | None, planner: bool) -> int:
+    if not planner:
+        return first
+    return 2 * first if most is None else most
 
 
 def parse_bytes(text: str) -> int:

@@ -62,6 +62,11 @@ class RunDir:
         return self.path / "state.json"
 
     @property
+    def replicas(self) -> Path:
+        """How many workers a planner wants."""
+        return self.path / "replicas.json"
+
+    @property
     def supervisor_log(self) -> Path:
         """Output of a supervisor in the background."""
         return self.logs / "up.log"

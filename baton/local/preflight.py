@@ -19,17 +19,25 @@ _SERVE_PACKAGES = (
     "grpc_health", "grpc_reflection", "xxhash", "psutil", "safetensors", "numpy", "gguf", "fastapi",
     "uvicorn", "httptools",
 )  # fmt: skip
+_PLANNER_PACKAGES = ("statsmodels",)
 _SHARED_MEMORY = Path("/dev/shm")
 _PROBE_SECONDS = 2.0
 
 
-def check_packages(names: Sequence[str] = _SERVE_PACKAGES) -> None:
-    """Whether what serving needs is installed."""
+def check_packages(options: UpOptions) -> None:
+    """Whether what is to run is installed."""
+    check_installed(_SERVE_PACKAGES, "serve")
+    if options.planner:
+        check_installed(_PLANNER_PACKAGES, "serve,planner")
+
+
+def check_installed(names: Sequence[str], extra: str) -> None:
+    """Whether these packages, which an extra brings, are there."""
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
         raise Problem(
             f"serving needs packages that are not installed ({', '.join(missing)}). "
-            "Install them with `pip install '.[serve]'` in Baton's directory"
+            f"Install them with `pip install '.[{extra}]'` in Baton's directory"
         )
 
 
@@ -77,15 +85,50 @@ def check_shared_memory(options: UpOptions, directory: Path = _SHARED_MEMORY) ->
         return
     found = os.statvfs(directory)
     available = found.f_bavail * found.f_frsize
-    segments = options.workers + (options.hosts if options.hosts > 1 else 0)
+    segments = options.most_workers + (options.hosts if options.hosts > 1 else 0)
     needed = segments * options.segment_bytes
     if needed > available:
         hosts = f" and {options.hosts} hosts" if options.hosts > 1 else ""
         raise Problem(
-            f"{directory} is too small: {options.workers} workers{hosts} with "
+            f"{directory} is too small: {options.most_workers} workers{hosts} with "
             f"{format_bytes(options.segment_bytes)} each need {format_bytes(needed)}, and "
             f"{format_bytes(available)} are free. Give them less with --shared-memory, or make it "
             "larger (in a container: docker run --shm-size=1g)"
+        )
+
+
+def check_memory(options: UpOptions) -> None:
+    """Whether KV and shared memory of all workers fit that a planner may start: it would else be
+    found only under load."""
+    if not options.planner:
+        return
+    psutil: Any = importlib.import_module("psutil")
+    available = int(psutil.virtual_memory().available)
+    needed = options.most_workers * (options.kv_bytes + options.segment_bytes)
+    if needed > available:
+        raise Problem(
+            f"{options.most_workers} workers, as many as the planner may start, need "
+            f"{format_bytes(needed)} for KV alone, and {format_bytes(available)} of memory are "
+            "free. Allow fewer with --max-prefill and --max-decode, or give them less with "
+            "--kv-memory and --shared-memory"
+        )
+
+
+def check_planner(options: UpOptions) -> None:
+    """Whether there is something to plan."""
+    roles = (
+        ("prefill", options.prefill_workers, options.max_prefill),
+        ("decode", options.decode, options.max_decode),
+    )
+    for role, first, most in roles:
+        if most is not None and not options.planner:
+            raise Problem(f"--max-{role} is for --planner: without one there are always {first}")
+        if most is not None and most < first:
+            raise Problem(f"--max-{role} {most} is less than there are at the start ({first})")
+    if options.planner and options.prefill_workers == 0:
+        raise Problem(
+            "--planner keeps prefill and decode workers in number: with --aggregated or "
+            "--prefill 0 there are none to prefill"
         )
 
 

@@ -26,6 +26,7 @@ class Kind(StrEnum):
     DECODE = "decode"
     ROUTER = "router"
     GATEWAY = "gateway"
+    PLANNER = "planner"
 
 
 class Phase(StrEnum):
@@ -49,6 +50,9 @@ class ProcessState:
     progress_file: str
     """File with bytes done and total while a model loads; empty: it loads none."""
     ready: bool
+    """Whether it is, or was, ready."""
+    stopping: bool = False
+    """Whether it was told to end while the others go on."""
 
     @property
     def identity(self) -> ProcessIdentity:
@@ -86,8 +90,13 @@ class State:
     @classmethod
     def read(cls, run_dir: RunDir) -> "State | None":
         """What the state file says; None where there is none that can be understood."""
+        return cls.read_file(run_dir.state)
+
+    @classmethod
+    def read_file(cls, path: Path) -> "State | None":
+        """The same, of a file that may be anywhere."""
         try:
-            return cls._from_json(json.loads(run_dir.state.read_text()))
+            return cls._from_json(json.loads(path.read_text()))
         except (OSError, ValueError, TypeError, KeyError):
             return None
 

@@ -21,7 +21,9 @@ from baton.local.identity import ProcessIdentity
 from baton.local.model import Say, ServedModel, resolve_model
 from baton.local.options import UpOptions
 from baton.local.plan import Plan, available_cores, free_port, make_plan
+from baton.local.pools import Pools
 from baton.local.problem import Problem
+from baton.local.replicas import Replicas, Wanted
 from baton.local.state import AlreadyLocked, Kind, Phase, State, locked
 from baton.local.supervisor import Supervisor
 
@@ -94,13 +96,15 @@ def reserved(options: UpOptions) -> Iterator[None]:
 
 def prepare(options: UpOptions, say: Say) -> Prepared:
     """Looks whether all that is needed is there; to be called in `reserved`. Raises Problem."""
-    preflight.check_packages()
+    preflight.check_packages(options)
     options.guard.check(options.host)
+    preflight.check_planner(options)
     preflight.check_hosts(options)
     preflight.check_chat_template(options)
     stop_leftovers(options.run_dir)
     preflight.check_ports(options)
     preflight.check_shared_memory(options)
+    preflight.check_memory(options)
     valkey = None
     if options.redis is None:
         valkey = preflight.find_valkey()
@@ -114,10 +118,14 @@ def prepare(options: UpOptions, say: Say) -> Prepared:
 class Run:
     """A Baton that this process supervises; to be used in `reserved`, on one thread."""
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, prepared: Prepared, say: Say) -> None:
+        """`say` hears what changes after the start."""
         self._options = prepared.options
         self._model = prepared.model
         self.supervisor = Supervisor(prepared.plan.specs)
+        replicas = prepared.options.run_dir.replicas
+        self._pools = Pools(replicas, prepared.plan, self.supervisor, say)
+        self._own = ProcessIdentity.of(os.getpid())
         self._phase = Phase.STARTING
         self._since = time.time()
         self._written: State | None = None
@@ -126,6 +134,10 @@ class Run:
         """Starts all processes with empty logs."""
         for spec in self.supervisor.specs.values():
             spec.log.unlink(missing_ok=True)
+        self._options.run_dir.replicas.unlink(missing_ok=True)
+        if self._options.planner:
+            first = Wanted(self._options.prefill_workers), Wanted(self._options.decode)
+            Replicas(*first).write(self._options.run_dir.replicas)
         self.supervisor.start()
 
     def until_ready(self, view: View, patience: Patience) -> State:
@@ -141,9 +153,14 @@ class Run:
         return state
 
     def watch(self, patience: Patience) -> None:
-        """Waits until someone asks to stop. Raises ChildDied."""
+        """Waits until someone asks to stop; keeps as many workers as a planner wants. Raises
+        ChildDied."""
         while not patience.wait(_WATCH_SECONDS):
             self.supervisor.check()
+            if self._options.planner:
+                self._pools.reconcile()
+                with contextlib.suppress(OSError):  # a full disk is no reason to stop serving
+                    self._tell()
 
     def stop(self, patience: Patience) -> list[str]:
         """Stops all in order; the names of those that it had to kill."""
@@ -152,13 +169,13 @@ class Run:
             self._tell()
         killed = self.supervisor.stop(hurry=patience.lost)
         self._options.run_dir.state.unlink(missing_ok=True)
+        self._options.run_dir.replicas.unlink(missing_ok=True)
         return killed
 
     def _tell(self) -> State:
-        own = ProcessIdentity.of(os.getpid())
-        assert own is not None, "this process runs"
+        assert self._own is not None, "this process runs"
         state = State(
-            supervisor=own,
+            supervisor=self._own,
             phase=self._phase,
             address=self._options.address,
             model=self._model.name,

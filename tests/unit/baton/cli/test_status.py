@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 from google.protobuf import duration_pb2
@@ -11,7 +12,8 @@ from baton.cli import app
 from baton.cli.wire_json import to_json
 from baton.local.identity import ProcessIdentity
 from baton.local.paths import RunDir
-from baton.local.state import Phase, State
+from baton.local.replicas import Replicas, Wanted
+from baton.local.state import Kind, Phase, ProcessState, State
 from baton.v1 import inference_pb2, kv_pb2, worker_pb2
 from tests.support.fake_router import FakeRouter
 
@@ -156,3 +158,36 @@ def test_wire_json_of_every_kind_of_field():
     assert found["handoff_gap"] is None
     assert found["prefill_worker"] == ""
     assert to_json(kv_pb2.BlobRef(name=b"\x01\xff"))["name"] == "01ff"
+
+
+def test_shows_what_the_planner_of_a_supervisor_here_wants(router, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    own = ProcessIdentity.of(os.getpid())
+    assert own is not None
+    run_dir = RunDir.of_port(int(router.address.rpartition(":")[2]))
+    run_dir.make()
+    common = {"started": "", "log": "", "progress_file": ""}
+    processes = (
+        ProcessState("prefill-0", Kind.PREFILL, 1, address="a", ready=True, **common),
+        ProcessState("decode-0", Kind.DECODE, 2, address="b", ready=True, stopping=True, **common),
+        ProcessState("decode-1", Kind.DECODE, 3, address="c", ready=False, **common),
+        ProcessState("planner", Kind.PLANNER, 987654, address="127.0.0.1:9", ready=True, **common),
+    )
+    State(own, Phase.READY, router.address, "tiny", 0.0, processes).write(run_dir)
+    Replicas(Wanted(1), Wanted(2, ("decode-0",), "streams are slow")).write(run_dir.replicas)
+    done = run(router.address)
+    assert done.exit_code == 0
+    (planner,) = [line for line in done.output.splitlines() if "987654" in line]
+    assert planner.split() == ["planner", "planner", "987654", "127.0.0.1:9", "ok"]
+    wanted = "wanted: 1 prefill, 1 ready; 2 decode, 0 ready (streams are slow)"
+    assert wanted in done.output.splitlines()
+
+    run_dir.replicas.write_text("{")
+    done = run(router.address, f"--run-dir={run_dir.path}")
+    assert "replicas.json is not JSON" in done.output
+    gone = replace(own, started="another time")
+    State(gone, Phase.READY, router.address, "tiny", 0.0, processes).write(run_dir)
+    done = run(router.address)
+    assert done.exit_code == 0
+    assert "987654" not in done.output
+    assert "wanted" not in done.output

@@ -14,6 +14,7 @@ import pytest
 
 from baton.local.identity import ProcessIdentity
 from baton.local.paths import RunDir
+from baton.local.replicas import Replicas, Wanted
 from baton.local.state import Kind, Phase
 from tests.support.fake_router import FakeRouter
 from tests.support.up_process import SOON, UpProcess, assert_all_gone
@@ -74,6 +75,77 @@ def test_several_routers_all_serve_and_are_shown(baton):
     assert all(re.search(rf"{one.name} +{one.address} ", out) for one in routers)
     assert_all_gone(state)
     assert set(baton.stop_order()[1:3]) == {"router-0", "router-1"}
+
+
+def wait_for(baton, condition):
+    """Waits until the state file tells of processes as they should be."""
+    deadline = time.monotonic() + SOON
+    while not condition(state := baton.state()):
+        assert time.monotonic() < deadline, state
+        time.sleep(0.02)
+    return state
+
+
+def workers(state):
+    return [one for one in state.processes if one.kind in (Kind.PREFILL, Kind.DECODE)]
+
+
+def test_workers_come_and_go_as_the_planner_wants(baton):
+    process = baton.up("--planner", "--max-decode=3")
+    state = baton.wait_phase()
+    replicas = RunDir(baton.run_dir).replicas
+    assert Replicas.read(replicas) == Replicas(Wanted(1), Wanted(1))
+    assert [one.kind for one in state.processes][-1] is Kind.PLANNER
+    Replicas(Wanted(2, why="prompts wait"), Wanted(3)).write(replicas)
+    all_of_them = {"prefill-0", "prefill-1", "decode-0", "decode-1", "decode-2"}
+    state = wait_for(
+        baton, lambda state: {one.name for one in workers(state) if one.ready} == all_of_them
+    )
+    flags = (f"--address={baton.address}", f"--run-dir={baton.run_dir}")
+    status = baton.run("status", *flags).stdout
+    assert re.search(r"^ *planner +planner +\d+ +127.0.0.1:\d+ +ok", status, re.MULTILINE)
+    assert "wanted: 2 prefill, 2 ready (prompts wait); 3 decode, 3 ready" in status
+
+    Replicas(Wanted(1), Wanted(1, ("decode-0", "decode-2"))).write(replicas)
+    left = {"prefill-0", "decode-1"}
+    state = wait_for(baton, lambda state: {one.name for one in workers(state)} == left)
+    assert set(baton.stop_order()) == all_of_them - left
+
+    process.send_signal(signal.SIGINT)
+    out, err = end(process)
+    assert process.returncode == 0
+    assert_all_gone(state)
+    assert baton.stop_order()[3:5] == ["planner", "gateway"]
+    assert not replicas.exists()
+    assert "prefill up to 2, decode up to 3" in out
+    for line in (
+        "starting prefill-1: prompts wait",
+        "starting decode-2",
+        "stopping decode-0",
+        "decode-0 stopped",
+    ):
+        assert line in err.splitlines()
+    assert re.search(r"^decode-1 ready after \d+\.\d s$", err, re.MULTILINE)
+    assert "died" not in err
+
+
+def test_a_further_worker_that_dies_is_a_failure_as_any(baton):
+    baton.behave(decode_1={"exit_code": 3})
+    process = baton.up("--planner")
+    state = baton.wait_phase()
+    Replicas(Wanted(1), Wanted(2)).write(RunDir(baton.run_dir).replicas)
+    _, err = end(process)
+    assert process.returncode == 1
+    assert "baton: decode-1 died (exit code 3)" in err
+    assert_all_gone(state)
+
+
+def test_a_planner_is_not_for_nothing(baton):
+    done = baton.run(*baton.up_arguments("--planner", "--aggregated"))
+    assert done.returncode == 1
+    assert "there are none to prefill" in done.stderr
+    done = baton.run(*baton.up_arguments("--max-decode=2"))
+    assert done.stderr.startswith("baton: --max-decode is for --planner")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

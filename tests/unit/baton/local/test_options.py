@@ -22,6 +22,7 @@ def test_arguments_mean_the_same_to_a_copy_of_the_program():
         kv_bytes=1234, segment_bytes=99, block_size=8, grace=1.5, directory=Path("/r"),
         chat_template=Path("c.jinja"),
         service_flags=("router:--a=1", "worker:--b=2"),
+        planner=True, max_prefill=4, max_decode=5,
     )  # fmt: skip
     found = parsed(options.arguments())
     assert found["model"] == "a b.gguf"
@@ -36,6 +37,7 @@ def test_arguments_mean_the_same_to_a_copy_of_the_program():
     assert (found["block_size"], found["grace"]) == (8, 1.5)
     assert (found["run_dir"], found["chat_template"]) == (Path("/r"), Path("c.jinja"))
     assert list(found["service_flag"]) == ["router:--a=1", "worker:--b=2"]
+    assert (found["planner"], found["max_prefill"], found["max_decode"]) == (True, 4, 5)
     assert found["detach"] is False
 
 
@@ -45,6 +47,14 @@ def test_defaults_of_the_command_are_those_of_the_options():
     for found in (explicit, default):
         found |= {name: parse_bytes(found[name]) for name in sizes}
     assert explicit == default
+
+
+def test_a_planner_may_double_the_workers_unless_told_otherwise():
+    assert UpOptions(prefill=2, decode=3).most_workers == 5
+    options = UpOptions(prefill=2, decode=3, planner=True)
+    assert (options.most_prefill, options.most_decode, options.most_workers) == (4, 6, 10)
+    options = UpOptions(planner=True, max_prefill=1, max_decode=5)
+    assert (options.most_prefill, options.most_decode) == (1, 5)
 
 
 @pytest.mark.parametrize(

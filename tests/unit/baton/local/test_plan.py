@@ -9,6 +9,7 @@ from baton.local.plan import free_port, make_plan, share_cores
 from baton.local.state import Kind
 from services.decode.settings import DecodeSettings
 from services.gateway.settings import GatewaySettings
+from services.planner.settings import PlannerSettings
 from services.prefill.settings import PrefillSettings
 from services.router.settings import RouterSettings
 from services.transfer.settings import TransferSettings
@@ -106,9 +107,19 @@ def test_the_services_understand_their_flags():
         Kind.DECODE: DecodeSettings,
         Kind.ROUTER: RouterSettings,
         Kind.GATEWAY: GatewaySettings,
+        Kind.PLANNER: PlannerSettings,
     }
     for aggregated in (False, True):
-        plan = plan_of(aggregated=aggregated, prefill=1, dtype="float32", grpc_port=7601, hosts=2)
+        plan = plan_of(
+            aggregated=aggregated,
+            prefill=1,
+            dtype="float32",
+            grpc_port=7601,
+            hosts=2,
+            planner=True,
+            max_prefill=1,
+            max_decode=1,
+        )
         understood = {}
         for spec in plan.specs[1:]:
             arguments = spec.command[spec.command.index(f"services.{spec.kind}") + 1 :]
@@ -117,6 +128,7 @@ def test_the_services_understand_their_flags():
             assert found.ready_file == str(spec.ready_file)
             named = {part.partition("=")[0][2:].replace("-", "_") for part in arguments}
             assert named <= found.model_fields_set
+        assert set(understood) == set(settings)
         assert understood[Kind.ROUTER].disaggregation == ("never" if aggregated else "auto")
         assert understood[Kind.DECODE].core_set == {1}
         assert understood[Kind.PREFILL].served_name == "tiny"
@@ -165,6 +177,48 @@ def test_threads_are_the_share_of_the_cores_and_at_least_one():
     assert plan.threads == 3
     assert plan.cores == {"prefill-0": (0, 1, 2), "decode-0": (3, 4, 5)}
     assert flag(by_name(plan)["decode-0"], "threads") == "3"
+
+
+def test_a_planner_is_told_how_many_there_may_be():
+    specs = by_name(plan_of(planner=True, decode=2, ttft_target=3.0, http_port=None))
+    assert list(specs)[-2:] == ["router", "planner"]
+    planner = specs["planner"]
+    assert planner.kind is Kind.PLANNER
+    assert (flag(planner, "max-prefill"), flag(planner, "max-decode")) == ("2", "4")
+    assert flag(planner, "replicas-file") == "/run/b/replicas.json"
+    assert flag(planner, "state-file") == "/run/b/state.json"
+    assert flag(planner, "ttft-target-s") == "3.0"
+    for name in ("redis", "fleet"):
+        assert flag(planner, name) == flag(specs["router"], name)
+    assert "planner" not in by_name(plan_of())
+
+
+def test_further_workers_are_as_the_first_ones_and_have_places_of_their_own():
+    plan = plan_of(planner=True, cores=range(9), max_prefill=2, max_decode=2, hosts=2)
+    assert [spec.name for spec in plan.specs if "code-" in spec.name] == ["decode-0"]
+    assert plan.names(Kind.PREFILL) == ["prefill-0", "prefill-1"]
+    assert plan.names(Kind.DECODE) == ["decode-0", "decode-1"]
+    assert plan.threads == 2  # the share of four
+    assert sorted(core for cores in plan.cores.values() for core in cores) == list(range(8))
+    specs = by_name(plan)
+    first, further = specs["decode-0"], plan.worker("decode-1")
+    assert further.address not in {spec.address for spec in plan.specs}
+    assert plan.worker("decode-1").address != further.address  # one that is free then
+    own = ("address", "ready-file", "process-name", "worker-id", "cores", "progress-file")
+    own = tuple(f"--{name}=" for name in (*own, "transfer"))
+
+    def common(spec):
+        return [part for part in spec.command if not part.startswith(own)]
+
+    assert common(first) == common(further)
+    assert flag(specs["prefill-0"], "transfer") != flag(first, "transfer")
+    transfers = [flag(plan.worker(name), "transfer") for name in plan.slots]
+    assert transfers[:2] == transfers[2:]  # in turn
+
+
+def test_without_cores_for_all_none_has_any_of_its_own():
+    plan = plan_of(planner=True, cores=(0, 1), threads=1)
+    assert set(plan.cores.values()) == {()}
 
 
 def test_further_flags_reach_their_service_alone():

@@ -58,6 +58,31 @@ def test_shared_memory_is_counted_for_what_hosts_read_too(tmp_path):
         preflight.check_shared_memory(UpOptions(segment_bytes=third, hosts=2), tmp_path)
 
 
+def test_memory_is_counted_for_all_that_a_planner_may_start(tmp_path):
+    found = os.statvfs(tmp_path)
+    third = found.f_bavail * found.f_frsize // 3
+    preflight.check_shared_memory(UpOptions(segment_bytes=third), tmp_path)
+    with pytest.raises(Problem, match="4 workers with"):
+        preflight.check_shared_memory(UpOptions(segment_bytes=third, planner=True), tmp_path)
+    preflight.check_memory(UpOptions(kv_bytes=2**60))
+    preflight.check_memory(UpOptions(kv_bytes=2**10, segment_bytes=2**10, planner=True))
+    with pytest.raises(Problem, match=r"^5 workers, as many .* need .*--max-decode.*--kv-memory"):
+        preflight.check_memory(UpOptions(kv_bytes=2**60, planner=True, max_decode=3))
+
+
+def test_a_planner_needs_something_to_plan():
+    preflight.check_planner(UpOptions())
+    preflight.check_planner(UpOptions(planner=True))
+    preflight.check_planner(UpOptions(planner=True, prefill=2, max_prefill=2, max_decode=7))
+    with pytest.raises(Problem, match=r"--max-decode is for --planner: .* always 2"):
+        preflight.check_planner(UpOptions(decode=2, max_decode=3))
+    with pytest.raises(Problem, match=r"--max-prefill 1 is less than .* at the start \(2\)"):
+        preflight.check_planner(UpOptions(planner=True, prefill=2, max_prefill=1))
+    for nothing in (UpOptions(planner=True, aggregated=True), UpOptions(planner=True, prefill=0)):
+        with pytest.raises(Problem, match="there are none to prefill"):
+            preflight.check_planner(nothing)
+
+
 def test_a_host_without_a_worker_is_refused():
     preflight.check_hosts(UpOptions(hosts=2))
     preflight.check_hosts(UpOptions(hosts=3, decode=2))
@@ -80,13 +105,13 @@ def test_without_a_shared_memory_directory_there_is_nothing_to_check(tmp_path):
 
 
 def test_missing_packages_are_named():
-    preflight.check_packages(("json",))
-    with pytest.raises(Problem, match=r"no_such_package.*\.\[serve\]"):
-        preflight.check_packages(("json", "no_such_package"))
+    preflight.check_installed(("json",), "serve")
+    with pytest.raises(Problem, match=r"no_such_package.*\.\[serve,planner\]"):
+        preflight.check_installed(("json", "no_such_package"), "serve,planner")
 
 
 def test_what_serving_needs_is_installed_here():
-    preflight.check_packages()
+    preflight.check_packages(UpOptions(planner=True))
     assert os.access(preflight.find_valkey(), os.X_OK)
 
 

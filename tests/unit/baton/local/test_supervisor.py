@@ -12,7 +12,7 @@ import pytest
 from baton.local.child import ProcessSpec, describe_exit, log_tail
 from baton.local.identity import ProcessIdentity
 from baton.local.state import Kind
-from baton.local.supervisor import ChildDied, Supervisor
+from baton.local.supervisor import ChildDied, Retired, Supervisor
 
 SOON = 10.0
 OBEDIENT = """
@@ -95,9 +95,9 @@ def test_whoever_needs_another_stops_before_it(spec, supervise, tmp_path):
     wait(supervisor.ready)
     assert supervisor.stop() == []
     order = (tmp_path / "stopped").read_text().split()
-    assert order[:2] == ["gateway", "router"]
-    assert set(order[2:4]) == {"prefill", "decode"}
-    assert order[4:] == ["transfer", "valkey"]
+    assert order[:3] == ["planner", "gateway", "router"]
+    assert set(order[3:5]) == {"prefill", "decode"}
+    assert order[5:] == ["transfer", "valkey"]
     assert supervisor.stop() == []
 
 
@@ -154,6 +154,49 @@ def test_one_can_be_started_again(spec, supervise):
     assert supervisor.child("a").pid != first
     wait(supervisor.ready)
     supervisor.check()
+
+
+def test_one_more_can_be_started_and_ended_while_the_others_go_on(spec, supervise):
+    supervisor = supervise(spec("a"))
+    supervisor.start()
+    supervisor.add(spec("b"))
+    assert supervisor.running(Kind.DECODE) == ["a", "b"]
+    wait(supervisor.ready)
+    supervisor.retire("a")
+    assert (supervisor.running(Kind.DECODE), supervisor.retiring(Kind.DECODE)) == (["b"], ["a"])
+    assert [state.stopping for state in supervisor.states()] == [True, False]
+    assert supervisor.child("a").wait(SOON)
+    supervisor.check()  # its end is no failure
+    assert supervisor.reap() == [Retired("a", 0, killed=False)]
+    assert supervisor.reap() == []
+    assert supervisor.started() == list(supervisor.specs) == ["b"]
+    supervisor.add(spec("a"))  # its name is free again
+    wait(lambda: supervisor.is_ready("a"))
+    supervisor.child("a").signal(signal.SIGKILL)
+    assert supervisor.child("a").wait(SOON)
+    with pytest.raises(ChildDied, match="a died"):
+        supervisor.check()
+
+
+def test_what_outstays_its_grace_when_retired_is_killed_without_a_wait(spec, supervise):
+    supervisor = supervise(spec("deaf", DEAF, grace=0.2), spec("good"))
+    supervisor.start()
+    wait(supervisor.ready)
+    supervisor.retire("deaf")
+    assert supervisor.reap() == []
+    found = []
+    wait(lambda: found.extend(supervisor.reap()) or found)
+    assert found == [Retired("deaf", -signal.SIGKILL, killed=True)]
+    supervisor.check()
+
+
+def test_stopping_all_stops_what_is_retiring_too(spec, supervise):
+    supervisor = supervise(spec("deaf", DEAF, grace=0.2), spec("good"))
+    supervisor.start()
+    wait(supervisor.ready)
+    supervisor.retire("deaf")
+    assert supervisor.stop() == ["deaf"]
+    assert supervisor.child("good").exit_code() == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ties a process to its parent")

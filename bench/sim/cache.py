@@ -46,6 +46,12 @@ class PrefixCache:
         self._index = index
         self._blocks: OrderedDict[int, None] = OrderedDict()
 
+    def clear(self) -> None:
+        """Gives everything up: the host is gone."""
+        for block in self._blocks:
+            self._index.remove(block, self._host)
+        self._blocks.clear()
+
     def match(self, blocks: Sequence[int]) -> int:
         """Tokens at the start of a prompt that are here; they count as used."""
         count = 0

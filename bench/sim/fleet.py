@@ -91,21 +91,11 @@ class Fleet:
         self.on_host: dict[int, list[int]] = {}
         for number, host in hosts.items():
             self.on_host.setdefault(host, []).append(number)
-        self.workers = [
-            SimWorker(
-                number,
-                role,
-                config.spec,
-                events,
-                self._caches[hosts[number]],
-                self.gaps,
-                self,
-                seed=config.seed * 100_003 + number,
-                speed=max(0.5, draw.gauss(1.0, config.speed_spread)),
-            )
-            for number, role in enumerate(roles)
-        ]
         self._draw = draw
+        self.workers = [self._worker(number, role) for number, role in enumerate(roles)]
+        """Those that have left too."""
+        self._sources: dict[int, SimWorker] = {}
+        """Draining workers by the request whose KV nobody has read from them yet."""
         self._ended = 0
         """Lives before this one have ended."""
 
@@ -121,7 +111,40 @@ class Fleet:
 
     def of(self, role: Role) -> list[SimWorker]:
         """The workers of a role."""
-        return [worker for worker in self.workers if worker.role is role]
+        return [worker for worker in self.workers if worker.role is role and not worker.ended]
+
+    def join(self, role: Role) -> SimWorker:
+        """A worker more, on a host of its own that has nothing cached. Its dispatcher is not
+        told."""
+        number, host = len(self.workers), max(self._caches, default=-1) + 1
+        blocks = self.config.cache_tokens // BLOCK_TOKENS
+        self._caches[host] = PrefixCache(host, blocks, self.index)
+        self.host_of[number] = host
+        self.on_host[host] = [number]
+        self.workers.append(self._worker(number, role))
+        return self.workers[-1]
+
+    def leave(self, worker: SimWorker) -> None:
+        """A worker that is empty leaves; with the last one of its host go its prefixes."""
+        worker.ended = True
+        host = self.host_of[worker.number]
+        self.on_host[host].remove(worker.number)
+        if not self.on_host[host]:
+            self._caches[host].clear()
+
+    def _worker(self, number: int, role: Role) -> SimWorker:
+        config = self.config
+        return SimWorker(
+            number,
+            role,
+            config.spec,
+            self.events,
+            self._caches[self.host_of[number]],
+            self.gaps,
+            self,
+            seed=config.seed * 100_003 + number,
+            speed=max(0.5, self._draw.gauss(1.0, config.speed_spread)),
+        )
 
     def start(self, arrivals: Sequence[Arrival], copies: int) -> None:
         """Plans the requests, each with the target that it is judged by."""
@@ -174,12 +197,21 @@ class Fleet:
         worker.take(life)
 
     def admitted(self, worker: SimWorker, life: Life) -> None:
+        source = self._sources.pop(life.number, None)
+        if source is not None:
+            source.unread -= 1
         self.dispatcher.admitted(worker, life)
 
-    def prompt_done(self, _worker: SimWorker, life: Life) -> None:
-        self.dispatcher.go_on(life)
+    def prompt_done(self, worker: SimWorker, life: Life) -> None:
+        self._let_go(worker, life)
 
-    def preempted(self, _worker: SimWorker, life: Life) -> None:
+    def preempted(self, worker: SimWorker, life: Life) -> None:
+        self._let_go(worker, life)
+
+    def _let_go(self, worker: SimWorker, life: Life) -> None:
+        if worker.draining and life.number not in self._sources:
+            self._sources[life.number] = worker
+            worker.unread += 1
         self.dispatcher.go_on(life)
 
     def changed(self, worker: SimWorker) -> None:

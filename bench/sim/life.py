@@ -40,6 +40,8 @@ class Life:
     local: bool = False
     attempts: int = 0
     preempted: int = 0
+    moved: int = 0
+    """Times that its worker had to leave while it decoded."""
     decode_since_s: float = 0.0
 
     @property

@@ -165,10 +165,18 @@ class FleetQueue:
     ) -> None:
         """What a worker tells; the claims that it took count no more."""
         state = self._states.setdefault(worker.worker_id, _State(worker))
+        if worker.draining and not state.worker.draining:
+            state.worker = replace(state.worker, draining=True)
         for claim in taken:
             state.claims.pop(claim, None)
         self._settle(state, running, load)
         self.grant()
+
+    def forget(self, worker_id: WorkerId) -> None:
+        """A worker has left; nothing of it counts any more."""
+        state = self._states.pop(worker_id, None)
+        if state is not None:
+            self._rooms[state.worker.role].count_worker(state, -1)
 
     def claim(
         self, claim: Claim, plans: Sequence[Plan], ticket: Ticket | None
@@ -197,8 +205,8 @@ class FleetQueue:
 
     def release(self, claim: Claim, worker_id: WorkerId) -> None:
         """Ends a claim that its worker never took."""
-        state = self._states[worker_id]
-        if state.claims.pop(claim, None) is not None:
+        state = self._states.get(worker_id)
+        if state is not None and state.claims.pop(claim, None) is not None:
             self._settle(state, state.worker.running, state.worker.load)
             self.grant()
 
@@ -229,7 +237,10 @@ class FleetQueue:
                 self._rooms[role].count_turn(need, -1)
 
     def _has_room(self, one: Candidate, cost: Usage) -> bool:
-        worker = self._states[one.worker.worker_id].worker
+        state = self._states.get(one.worker.worker_id)
+        if state is None:
+            return False
+        worker = state.worker
         return (
             not worker.draining
             and cost.fits_in(worker.free)

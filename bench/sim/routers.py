@@ -5,7 +5,7 @@ what they have when it changes, at most every 10 ms, and every quarter of a seco
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from baton.naming import RequestId
 from baton.policy.admission import allowance
@@ -29,7 +29,6 @@ from bench.sim.queue import FleetQueue, Need, Ticket
 from bench.sim.records import claim_of, number_of, record, worker_id
 from bench.sim.worker import SimWorker
 
-POKE_S = 0.01
 BEAT_S = 0.25
 HOLD_S = 0.05
 POLL_S = 0.1
@@ -52,6 +51,8 @@ class RouterConfig:
     refuse: bool = True
     disaggregation: str = "auto"
     """As the router's setting: auto, always, or never."""
+    tell_s: float = 0.01
+    """A worker tells what it has at most so often."""
     weights: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -68,15 +69,32 @@ class Routers:
         self.missed_claims = 0
         self._targets: dict[int, SimWorker] = {}
         """Decode workers that have room for requests whose prompts are computed elsewhere."""
-        self._taken: list[list[Claim]] = [[] for _ in fleet.workers]
-        self._told_s = [-1.0] * len(fleet.workers)
-        self._telling = [False] * len(fleet.workers)
-        self._records = [record(fleet, worker) for worker in fleet.workers]
+        self._taken: list[list[Claim]] = []
+        self._told_s: list[float] = []
+        self._telling: list[bool] = []
+        self._records: list[Worker] = []
         for worker in fleet.workers:
-            self._tell(worker)
-            self._beat(worker)
+            self.join(worker)
         self._routers = [Router(self, f"router{number}") for number in range(config.routers)]
         self._poll()
+
+    def join(self, worker: SimWorker) -> None:
+        """Takes in a worker, whose number is the next."""
+        self._taken.append([])
+        self._told_s.append(-1.0)
+        self._telling.append(False)
+        self._records.append(record(self.fleet, worker))
+        self._tell(worker)
+        self._beat(worker)
+
+    def drain(self, worker: SimWorker) -> None:
+        """A worker takes nothing new from its next heartbeat on."""
+        self._records[worker.number] = replace(self._records[worker.number], draining=True)
+        self.changed(worker)
+
+    def leave(self, worker: SimWorker) -> None:
+        """Forgets a worker that has left the fleet."""
+        self.queue.forget(worker_id(worker.number))
 
     def arrive(self, life: Life) -> None:
         self._router(life).arrive(life)
@@ -84,6 +102,9 @@ class Routers:
     def go_on(self, life: Life) -> None:
         """Where it has room already, it goes there; else it waits for a decode worker."""
         worker = self._targets.pop(life.number, None)
+        if worker is not None and worker.draining:
+            self.queue.release(claim_of(life), worker_id(worker.number))
+            worker = None
         if worker is not None:
             self.fleet.hand_over(life, worker)
         else:
@@ -104,9 +125,9 @@ class Routers:
     def changed(self, worker: SimWorker) -> None:
         """Plans a heartbeat, unless one is coming."""
         number = worker.number
-        if not self._telling[number]:
+        if not self._telling[number] and not worker.ended:
             self._telling[number] = True
-            at_s = max(self.events.now + CALL_S, self._told_s[number] + POKE_S)
+            at_s = max(self.events.now + CALL_S, self._told_s[number] + self.config.tell_s)
             self.events.at(at_s, lambda: self._tell(worker))
 
     def place(self, life: Life, plan: Plan, picked: Sequence[Candidate]) -> None:
@@ -147,6 +168,8 @@ class Routers:
     def _tell(self, worker: SimWorker) -> None:
         number = worker.number
         self._telling[number] = False
+        if worker.ended:
+            return
         self._told_s[number] = self.events.now
         taken, self._taken[number] = self._taken[number], []
         load = Load(
@@ -159,6 +182,8 @@ class Routers:
         self.queue.heartbeat(self._records[number], running, load, taken)
 
     def _beat(self, worker: SimWorker) -> None:
+        if worker.ended:
+            return
         if worker.running or not self.events.now:
             self.changed(worker)
         self.events.after(BEAT_S, lambda: self._beat(worker))
@@ -274,7 +299,7 @@ class Router:
 
     def _poll(self) -> None:
         self._refresh()
-        workers = len(self._shared.fleet.workers)
+        workers = len(self._shared.queue.workers())
         period_s = 0.2 if workers <= 200 else min(1.0, workers / 1000)
         period_s = self._shared.config.poll_s or period_s
         self._shared.events.after(period_s, self._poll)

@@ -3,19 +3,20 @@
 Each step takes one token of every decoding sequence and chunks of prompts in the order in which
 they came, as far as the step's budget goes. A run of steps in which only the same batch decodes
 is one event; its end moves when something arrives. Room for sequences grows as in the engine:
-where it can't, the sequence that began last is handed back with its KV.
+where it can't, the sequence that began last is handed back with its KV. One that drains finishes
+its prompts and hands everything else back.
 """
 
 import heapq
 import random
 from collections import Counter, deque
 from dataclasses import dataclass
-from typing import Protocol
 
 from baton.policy.cost import StepCost, pairs
 from baton.policy.fleet import GROWTH_TOKENS, Role, Task
 from bench.sim.cache import PrefixCache
 from bench.sim.events import Events
+from bench.sim.hooks import Hooks
 from bench.sim.life import Life
 from bench.sim.measure import Gaps
 from bench.sim.steps import Run
@@ -32,25 +33,6 @@ class Spec:
     lookahead_s: float
     noise: float = 0.0
     """Standard deviation of a step's time, relative."""
-
-
-class Hooks(Protocol):
-    """Told what happens on a worker, at the end of the step in which it does."""
-
-    def admitted(self, worker: "SimWorker", life: Life) -> None:
-        """It has room for a request now."""
-
-    def prompt_done(self, _worker: "SimWorker", life: Life) -> None:
-        """A prompt to be handed over is computed; it has left."""
-
-    def finished(self, _worker: "SimWorker", life: Life) -> None:
-        """The last token is there; it has left."""
-
-    def preempted(self, _worker: "SimWorker", life: Life) -> None:
-        """It was handed back with its KV."""
-
-    def changed(self, worker: "SimWorker") -> None:
-        """There is more room, or less, or few prompts are left."""
 
 
 class SimWorker:
@@ -83,6 +65,11 @@ class SimWorker:
         self.prompts: deque[Life] = deque()
         self.coming = 0
         """Requests that are on their way."""
+        self.draining = False
+        self.unread = 0
+        """Requests that it let go of since then, whose KV nobody has read yet."""
+        self.ended = False
+        """It has left the fleet."""
         self.batch: dict[int, Life] = {}
         """Decoding, in the order in which they began."""
         self._events = events
@@ -124,12 +111,24 @@ class SimWorker:
     def take(self, life: Life) -> None:
         """Takes a request in for its task; it waits here while there is no room."""
         self.coming = max(0, self.coming - 1)
+        if self.draining and life.task is Task.DECODE:
+            self._hooks.preempted(self, life)
+            return
         self.waiting.append(life)
         self._admit()
         if self._run is not None:
             self._cut(self._run)
         elif self._chunks is None:
             self._begin()
+
+    def drain(self) -> None:
+        """It is to leave: what decodes is handed back at the end of the step that runs, and the
+        prompts that are here as soon as they are computed."""
+        self.draining = True
+        if self._run is not None:
+            self._cut(self._run)
+        elif self._chunks is None:
+            self._go_on()
 
     def _admit(self) -> None:
         while self.waiting:
@@ -223,7 +222,7 @@ class SimWorker:
         if life.emitted >= life.output_tokens:
             self._leave(life)
             self._hooks.finished(self, life)
-        elif life.task is Task.PREFILL:
+        elif life.task is Task.PREFILL or self.draining:
             self._leave(life)
             self._hooks.prompt_done(self, life)
         else:
@@ -255,8 +254,26 @@ class SimWorker:
         self._go_on()
 
     def _go_on(self) -> None:
+        if self.draining:
+            self._hand_back()
         self._admit()
         self._begin()
+
+    def _hand_back(self) -> None:
+        """Lets go of everything that decodes, or is here to decode."""
+        arrived = [life for life in self.waiting if life.task is Task.DECODE]
+        self.waiting = deque(life for life in self.waiting if life.task is not Task.DECODE)
+        for life in self._joining:
+            self._leave(life)
+        decoding = list(self.batch.values())
+        for life in decoding:
+            self._interrupt(life)
+        self._fresh.clear()
+        leaving = [*arrived, *self._joining, *decoding]
+        self._joining.clear()
+        for life in leaving:
+            life.moved += 1
+            self._hooks.preempted(self, life)
 
     def _decoded(self, steps: int, seconds: float) -> None:
         """Each of the batch has `steps` more tokens."""
@@ -287,10 +304,8 @@ class SimWorker:
         more = min(life.life_tokens, life.promised_tokens + GROWTH_TOKENS) - life.promised_tokens
         while self.kv_tokens + more > self.spec.kv_tokens and len(self.batch) > 1:
             victim = next(reversed(self.batch.values()))
-            victim.emitted = victim.output_tokens - (victim.finish_step - self._step)
-            victim.last_s = self._events.now
             victim.preempted += 1
-            self._drop(victim)
+            self._interrupt(victim)
             self._hooks.preempted(self, victim)
             if victim is life:
                 return
@@ -298,6 +313,12 @@ class SimWorker:
         life.promised_tokens += more
         emitted = life.output_tokens - (life.finish_step - self._step)
         self._plan(life, life.prompt_tokens + emitted)
+
+    def _interrupt(self, life: Life) -> None:
+        """Takes a life out of the batch that is not at its end."""
+        life.emitted = life.output_tokens - (life.finish_step - self._step)
+        life.last_s = self._events.now
+        self._drop(life)
 
     def _drop(self, life: Life) -> None:
         """Takes a life out of the batch; its `emitted` is up to date."""

@@ -8,7 +8,7 @@ are optional, so that a recording of a live system is a trace as well.
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,6 +74,26 @@ def arrivals(
         if at_s < end_s
     ]
     return sorted(found, key=lambda one: (one.at_s, one.copy))
+
+
+def shaped(
+    lines: Sequence[Line], rate: Callable[[float], float], end_s: float, seed: int
+) -> list[Arrival]:
+    """Requests at random moments up to `end_s`, at `rate` a second as it is then.
+
+    Their lengths and prefixes are the trace's, line by line from its beginning; when it is
+    through it begins again as another copy.
+    """
+    draw = random.Random(seed)
+    most = 1.02 * max(rate(end_s * step / 4096) for step in range(4097))
+    found: list[Arrival] = []
+    at_s = draw.expovariate(most)
+    while at_s < end_s:
+        if draw.random() * most < rate(at_s):
+            copy, place = divmod(len(found), len(lines))
+            found.append(Arrival(at_s, lines[place], copy))
+        at_s += draw.expovariate(most)
+    return found
 
 
 def _turned(

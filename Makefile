@@ -6,13 +6,18 @@ STAMP := $(VENV)/.installed
 NIXL_STAMP := $(VENV)/.nixl
 PROTOS := $(wildcard proto/baton/v1/*.proto)
 PROTOC = $(BIN)/python -m grpc_tools.protoc -I proto $(PROTOS)
-SOURCES := baton engine kernels services tests bench
+ENGINE ?= docker
+IMAGE ?= baton
+VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
+IMAGE_ARGS = --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) \
+             $(if $(TORCH_INDEX),--build-arg TORCH_INDEX=$(TORCH_INDEX))
+SOURCES := baton engine kernels services tests bench helm
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test verify proto proto-check docs fmt lint type imports chromium pytest soak bench clean
+.PHONY: help setup run test verify proto proto-check docs fmt lint type imports chromium pytest chart images soak bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,7 +28,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Baton needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[serve,planner,demo,dev]'
+	@# What is never imported need not be compiled: most of it.
+	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[serve,planner,demo,dev]'
 	@touch $@
 
 $(NIXL_STAMP): $(STAMP)
@@ -51,9 +57,16 @@ ifdef ARGS
 	$(BIN)/pytest $(ARGS)
 else
 	@# Side by side what computes; one after the other what starts processes and watches the clock.
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile tests/unit tests/kernels tests/parity
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile tests/unit tests/kernels tests/parity tests/chart
 	$(BIN)/pytest tests/contract tests/integration tests/faults
 endif
+
+chart: $(STAMP) ## Lint, render and check the Helm chart and the Dockerfile
+	$(BIN)/pytest tests/chart
+
+images: ## Build the images for CPU and CUDA; ENGINE=podman, TORCH_INDEX=URL of torch's CPU builds
+	$(ENGINE) build --target cpu $(IMAGE_ARGS) -t $(IMAGE):$(VERSION) .
+	$(ENGINE) build --target cuda $(IMAGE_ARGS) -t $(IMAGE):$(VERSION)-cuda .
 
 soak: $(STAMP) ## Run hundreds of fault schedules; SCHEDULES=300, or SEED=17 to replay one
 	$(BIN)/python -m tests.faults $(if $(SEED),--seed $(SEED),--schedules $(or $(SCHEDULES),300) --requests 10000 --keep-going)

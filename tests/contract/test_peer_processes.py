@@ -34,12 +34,12 @@ COUNT, SIZE = 32, 4 * MIB
 class TwoHosts:
     """An owner and a reader, each with a directory of its own."""
 
-    def __init__(self, transport: str, scratch: Path) -> None:
+    def __init__(self, transport: str, scratch: Path, silence_s: float = SILENCE_S) -> None:
         self.directories = [
             Path(tempfile.mkdtemp(dir="/dev/shm", prefix="contract-")) for _ in range(2)
         ]
         self._ready = scratch
-        self._flags = [f"--peer-transport={transport}", f"--peer-silence-s={SILENCE_S}"]
+        self._flags = [f"--peer-transport={transport}", f"--peer-silence-s={silence_s}"]
         self.owner, self.reader = (
             TransferProcess(directory, scratch / f"ready-{index}", flags=self._flags)
             for index, directory in enumerate(self.directories)
@@ -76,7 +76,18 @@ async def status_of(process: TransferProcess) -> Status:
         return await stub(channel).GetTransferStatus(request, timeout=5, wait_for_ready=True)
 
 
-@pytest.fixture(params=params(["grpc", "nixl", "auto-nixl"]))
+TRANSPORTS = params(["grpc", "nixl", "auto-nixl"])
+
+
+@pytest.fixture(params=TRANSPORTS)
+async def patient_hosts(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[TwoHosts]:
+    """They never give each other up."""
+    hosts = TwoHosts(request.param.partition("-")[0], tmp_path, 60.0)
+    yield hosts
+    await hosts.close()
+
+
+@pytest.fixture(params=TRANSPORTS)
 async def hosts(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[TwoHosts]:
     hosts = TwoHosts(request.param.partition("-")[0], tmp_path)
     yield hosts
@@ -122,7 +133,7 @@ async def test_an_owner_that_dies_in_mid_read(hosts: TwoHosts) -> None:
     hosts.owner.kill()
     began = time.monotonic()
     await reading.end()
-    assert time.monotonic() - began < SILENCE_S + 1.5
+    assert time.monotonic() - began < 8.0  # of its deadline's 10
     assert (await status_of(hosts.reader)).reservations == 0
 
 
@@ -131,7 +142,7 @@ async def test_an_owner_that_sleeps_in_mid_read_and_wakes_up_later(hosts: TwoHos
     hosts.owner.signal(signal.SIGSTOP)
     began = time.monotonic()
     await reading.end()
-    assert time.monotonic() - began < SILENCE_S + 1.5
+    assert time.monotonic() - began < 8.0  # of its deadline's 10
     assert (await status_of(hosts.reader)).reservations == 0
     hosts.owner.signal(signal.SIGCONT)
     async with asyncio.timeout(12):  # of the read's own lease
@@ -156,7 +167,7 @@ async def test_an_owner_that_sleeps_costs_a_read_once_and_is_found_when_it_wakes
     assert await read() == frozenset()
     began = time.monotonic()
     assert await read() == frozenset()
-    assert time.monotonic() - began < 0.1
+    assert time.monotonic() - began < SILENCE_S * 0.8
     hosts.owner.signal(signal.SIGCONT)
     async with asyncio.timeout(5):
         while await read() != set(more.names):
@@ -164,13 +175,14 @@ async def test_an_owner_that_sleeps_costs_a_read_once_and_is_found_when_it_wakes
     assert into == more.data
 
 
-async def test_a_deadline_in_mid_read_is_kept(hosts: TwoHosts) -> None:
-    reading = await begin(hosts, 0.8)
+async def test_a_deadline_in_mid_read_is_kept(patient_hosts: TwoHosts) -> None:
+    hosts = patient_hosts
+    reading = await begin(hosts, 3.0)
     hosts.owner.signal(signal.SIGSTOP)
     began = time.monotonic()
     await reading.end()
-    assert time.monotonic() - began < 1.2
-    async with asyncio.timeout(1):
+    assert time.monotonic() - began < 15.0
+    async with asyncio.timeout(5):
         while (await status_of(hosts.reader)).reservations:
             await asyncio.sleep(0.02)
 

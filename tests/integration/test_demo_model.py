@@ -68,6 +68,7 @@ def test_greedy_text_is_transformers(demo_model, tmp_path_factory, record_proper
         dtype="float32",
         run_dir=tmp_path_factory.mktemp("cluster"),
         ttft_slack_s=86_400.0,  # on a busy machine twenty prompts take their time
+        fork=False,
     ) as cluster:
         outputs = asyncio.run(generate_all(cluster.address))
         cluster.assert_clean()

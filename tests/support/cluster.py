@@ -14,7 +14,7 @@ import grpc
 from baton import errors
 from baton.client import Client
 from baton.local import preflight
-from baton.local.child import log_tail
+from baton.local.child import launch_afresh, log_tail
 from baton.local.guard import Guard
 from baton.local.model import resolve_model
 from baton.local.options import MEBIBYTE, UpOptions
@@ -23,6 +23,7 @@ from baton.local.supervisor import Supervisor
 from baton.local.up import fleet_complete
 from baton.v1 import inference_pb2, transfer_pb2, transfer_pb2_grpc, worker_pb2, worker_pb2_grpc
 from services.common import rpc
+from tests.support import forked
 from tests.support.idle import held_in
 from tests.support.proxy import Proxy, rewire
 
@@ -65,12 +66,13 @@ class Cluster:
         ttft_slack_s: float = LENIENT_S,
         measured: bool = False,
         start_timeout: float = 60.0,
+        fork: bool = True,
     ) -> None:
         """A tiny model's prompts are cheapest beside a decode batch: `disaggregation` is not left
         to the router, so that handoffs are tested. `ttft_slack_s`: a busy machine is slow, and
         requests are refused for it in tests of that alone. `api_key`: an operator's, where keys
         are used. `measured`: workers measure their device and compute some handoffs again, as
-        they do in service."""
+        they do in service. `fork`: services are forked once their imports are done."""
         router = [f"router:--ttft-slack-s={ttft_slack_s}"]
         if not measured:
             router += ["worker:--no-measure-peaks", "worker:--canary-ratio=0"]
@@ -100,6 +102,7 @@ class Cluster:
         self._api_key = api_key
         self._start_timeout = start_timeout
         self._proxied = proxied
+        self._forked = fork
         self._supervisor: Supervisor | None = None
         self.clients: dict[str, Client] = {}
         """One for each router, by its name."""
@@ -143,7 +146,9 @@ class Cluster:
             free_port=free_port,
         )
         specs, self.proxies = rewire(plan.specs, self._proxied)
-        self._supervisor = Supervisor(specs)
+        if self._forked:
+            forked.prepare(spec.command for spec in specs)
+        self._supervisor = Supervisor(specs, forked.launch if self._forked else launch_afresh)
         self.clients = {
             spec.name: self.client_of(spec.address) for spec in specs if spec.kind == "router"
         }

@@ -11,7 +11,6 @@ import mmap
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,12 +32,14 @@ from services.transfer import server
 from services.transfer.peers import nixl
 from services.transfer.peers.host import WrapReader, plain
 from services.transfer.settings import TransferSettings
+from tests.support import forked
 
 Status = transfer_pb2.GetTransferStatusResponse
 LEASE_TTL_S = 6.0
 SILENCE_S = 1.0
 """After which a host is given up in tests."""
 MIB = 1 << 20
+_STDERR = 2
 
 
 class TransferBackend(Protocol):
@@ -312,10 +313,10 @@ class TransferProcess:
         flags: Sequence[str] = (),
     ) -> None:
         ready.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "services.transfer"]
+        command = [sys.executable, "-P", "-m", "services.transfer"]
         command += ["--address", address, "--ready-file", str(ready)]
         command += ["--segment-dir", str(directory), "--sweep-period-s", "0.05", *flags]
-        self.process = subprocess.Popen(command)
+        self.process = forked.start(command, _STDERR)
         deadline = time.monotonic() + 30
         while not ready.exists():
             assert self.process.poll() is None, "the transfer service ended at its start"

@@ -38,6 +38,7 @@ from services.prefill.settings import PrefillSettings
 from services.worker.assembly import engine_config, make_host, serve_host
 from services.worker.decoding.service import make_servicer as make_decode_servicer
 from services.worker.sampling import sampling_params
+from tests.support import forked
 
 BLOCK = 4
 SERVICERS = {
@@ -45,6 +46,7 @@ SERVICERS = {
     Role.DECODE: [make_decode_servicer],
 }
 _numbers = itertools.count()
+_STDERR = 2
 
 
 class TransferProcess:
@@ -57,10 +59,10 @@ class TransferProcess:
 
     def start(self) -> None:
         ready = self._directory / f"ready-{next(_numbers)}"
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "services.transfer", "--address", self.address,
-             "--ready-file", str(ready)],
-        )  # fmt: skip
+        flags = ["--address", self.address, "--ready-file", str(ready)]
+        self.process = forked.start(
+            [sys.executable, "-P", "-m", "services.transfer", *flags], _STDERR
+        )
         deadline = time.monotonic() + 30
         while not ready.exists():
             assert self.process.poll() is None, "the transfer service did not start"
@@ -113,7 +115,7 @@ class LocalWorker:
             worker_pb2.GetWorkerStatusRequest(check_integrity=check_integrity), timeout=5
         )
 
-    async def becomes_clean(self, within_s: float = 1.0) -> worker_pb2.GetWorkerStatusResponse:
+    async def becomes_clean(self, within_s: float = 3.0) -> worker_pb2.GetWorkerStatusResponse:
         """The status once nothing is held, every structure being sound; fails after a while."""
         deadline = time.monotonic() + within_s
         while True:

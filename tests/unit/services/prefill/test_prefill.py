@@ -179,22 +179,38 @@ async def test_a_cancelled_prompt_stops_computing_and_leaves_nothing(pair, promp
     await pair.becomes_clean()
 
 
-@pytest.mark.parametrize("phase", ["looking up", "publishing"])
-async def test_a_prompt_cancelled_while_the_transfer_service_hangs_leaves_nothing(
-    own_pair, prompt_of, phase
+async def test_a_prompt_cancelled_while_the_transfer_service_hangs_at_a_look_up_leaves_nothing(
+    own_pair, prompt_of
 ):
-    if phase == "looking up":
-        own_pair.transfer.signal(signal.SIGSTOP)
+    own_pair.transfer.signal(signal.SIGSTOP)
     call = own_pair.prefill.prefill(prefill_request(prompt_of(400)))
-    if phase == "publishing":
-        await own_pair.prefill.runs()
-        own_pair.transfer.signal(signal.SIGSTOP)
-        while (await own_pair.prefill.status()).sampled_tokens == 0:
+    async with asyncio.timeout(10):
+        while not own_pair.prefill.host.runs.count:
             await asyncio.sleep(0.01)
-    while not own_pair.prefill.host.runs.count:
-        await asyncio.sleep(0.01)
     call.cancel()
     assert (await own_pair.prefill.becomes_clean()).cancelled_requests == 1
+
+
+async def test_a_prompt_cancelled_while_the_transfer_service_hangs_at_publishing_leaves_nothing(
+    own_pair, prompt_of, monkeypatch
+):
+    worker = own_pair.prefill
+    publish, cancelled = worker.host.transfer.publish, asyncio.Event()
+
+    async def hangs(*arguments):
+        while (await worker.status(check_integrity=False)).sampled_tokens == 0:
+            await asyncio.sleep(0.01)
+        # All is computed. From here, the worker soon gives up a service that says nothing.
+        own_pair.transfer.signal(signal.SIGSTOP)
+        call.cancel()
+        cancelled.set()
+        return await publish(*arguments)
+
+    monkeypatch.setattr(worker.host.transfer, "publish", hangs)
+    call = worker.prefill(prefill_request(prompt_of(400)))
+    async with asyncio.timeout(15):
+        await cancelled.wait()
+    assert (await worker.becomes_clean()).cancelled_requests == 1
 
 
 async def test_a_later_attempt_ends_the_earlier_one(pair, prompt_of):

@@ -1,0 +1,5 @@
+"""A fake planner process."""
+
+from services.fake import run
+
+run("planner")

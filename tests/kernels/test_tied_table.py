@@ -48,6 +48,8 @@ def test_products_and_rows(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_only_one_copy_is_kept(dtype: torch.dtype) -> None:
     """Rows come out of the packed memory; what the process takes is the loader's test."""
+    if linear.pack_weight(torch.zeros(64, 64, dtype=dtype)) is None:
+        pytest.skip(f"oneDNN packs no {dtype} on this CPU: there is one plain copy")
     _, rows = pack(torch.randn(6_000, 512).to(dtype))
     assert isinstance(rows, tied_table._PackedRows)
     kept = rows._values

@@ -223,6 +223,8 @@ def test_nobody_reading_its_output_does_not_keep_it_from_stopping(baton):
     state = baton.wait_phase()
     assert process.stdout is not None
     assert process.stderr is not None
+    while "Ctrl-C stops it" not in process.stdout.readline():  # all is said that is said at first
+        assert process.poll() is None
     process.stdout.close()
     process.stderr.close()
     process.send_signal(signal.SIGINT)

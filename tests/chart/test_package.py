@@ -72,6 +72,7 @@ def test_a_monitor_fetches_all_processes_under_a_job_that_the_alerts_know():
         wanted = {name for name in workload.ports if name.endswith("metrics")}
         assert wanted
         assert wanted <= ports
+    assert all(each["honorLabels"] for each in monitor["spec"]["endpoints"])
     label = monitor["spec"]["jobLabel"]
     assert "baton" in service["metadata"]["labels"][label]
 

@@ -81,7 +81,7 @@ def test_a_monitor_fetches_all_processes_under_a_job_that_the_alerts_know():
     ("values", "told", "not_told"),
     [
         ({}, ["plain text", "helm test"], []),
-        ({"tls": {"enabled": True, "existingSecret": "fleet-tls"}}, [], ["--insecure"]),
+        ({"tls": {"enabled": True, "existingSecret": "fleet-tls"}}, [], ["plain text"]),
         (
             {
                 "transfer": {"mode": "daemonSet"},

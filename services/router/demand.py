@@ -24,7 +24,7 @@ PERIOD_S = 1.0
 class Totals(Protocol):
     """What it needs of `services.common.fleet.store.FleetStore`."""
 
-    async def add_demand(self, totals: DemandTotals, batch: Batch | None = None) -> None: ...
+    async def add_demand(self, totals: DemandTotals, batch: Batch) -> None: ...
 
 
 class DemandCounter:

@@ -13,7 +13,7 @@ from typing import Any
 from redis import exceptions
 
 from baton.errors import InternalError
-from baton.naming import Incarnation, WorkerId, new_id
+from baton.naming import Incarnation, WorkerId
 from baton.policy.admission import Allowance
 from baton.policy.fleet import Claim, Worker
 from baton.policy.placement import Candidate, Plan
@@ -93,8 +93,6 @@ class FleetStore:
         self._records = Records()
         self.tenants = TenantStreams(self._scripts)
         """What tenants have of the fleet."""
-        self._source = new_id("demand")
-        self._batches = 0
 
     @property
     def available(self) -> bool:
@@ -239,15 +237,12 @@ class FleetStore:
         Returns whether there was one."""
         return bool(await self._scripts.run("spend_retry", micros(reserve)))
 
-    async def add_demand(self, totals: DemandTotals, batch: Batch | None = None) -> None:
+    async def add_demand(self, totals: DemandTotals, batch: Batch) -> None:
         """Adds to what clients have asked of the fleet.
 
         After Unavailable it may have been added or not: whoever asks again with the same `batch`
-        adds it once. Without a batch each call is one of its own.
+        adds it once.
         """
-        if batch is None:
-            self._batches += 1
-            batch = Batch(self._source, self._batches)
         changes = [
             (name, value) for name, value in zip(NAMES, totals.values(), strict=True) if value
         ]

@@ -20,7 +20,7 @@ class Shared:
         self.seen = set()
         self.faults = []
 
-    async def add_demand(self, totals, batch=None):
+    async def add_demand(self, totals, batch):
         fault = self.faults.pop(0) if self.faults else None
         if fault == "before":
             raise errors.Unavailable("away", reason="REDIS_AWAY")

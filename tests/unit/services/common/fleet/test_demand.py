@@ -18,10 +18,12 @@ async def test_a_fleet_that_nobody_asked_has_no_demand(store):
 
 async def test_what_is_added_adds_up_over_all_processes(store, redis_server):
     other = FleetStore(redis_server.url, "another", timeout_s=10.0)
-    await other.add_demand(ASKED)
-    for _ in range(2):
-        await store.add_demand(ASKED)
-    await asyncio.gather(*(store.add_demand(DemandTotals(requests=1)) for _ in range(10)))
+    await other.add_demand(ASKED, Batch("router", 1))
+    for number in (1, 2):
+        await store.add_demand(ASKED, Batch("router", number))
+    sources = [f"router-{number}" for number in range(10)]
+    one = DemandTotals(requests=1)
+    await asyncio.gather(*(store.add_demand(one, Batch(name, 1)) for name in sources))
     assert await store.demand() == ASKED + ASKED + DemandTotals(requests=10)
     assert await other.demand() == ASKED
     await other.close()
@@ -29,8 +31,8 @@ async def test_what_is_added_adds_up_over_all_processes(store, redis_server):
 
 async def test_large_sums_stay_exact(store):
     big = DemandTotals(new_pairs=2.0**52, output_context=1e15)
-    await store.add_demand(big)
-    await store.add_demand(DemandTotals(new_pairs=1, output_context=1))
+    await store.add_demand(big, Batch("router", 1))
+    await store.add_demand(DemandTotals(new_pairs=1, output_context=1), Batch("router", 2))
     assert await store.demand() == big + DemandTotals(new_pairs=1, output_context=1)
 
 
@@ -43,7 +45,7 @@ async def test_a_batch_counts_once_however_often_it_is_sent(store):
 
 async def test_nothing_to_add_asks_nothing(store):
     await store.close()
-    await store.add_demand(DemandTotals())
+    await store.add_demand(DemandTotals(), Batch("router", 1))
 
 
 async def test_a_source_is_forgotten_in_time_and_the_sums_are_not(own_redis):
@@ -57,7 +59,7 @@ async def test_a_source_is_forgotten_in_time_and_the_sums_are_not(own_redis):
 
 async def test_redis_that_comes_back_empty_begins_anew(own_redis):
     store = FleetStore(own_redis.url, "f")
-    await store.add_demand(ASKED)
+    await store.add_demand(ASKED, Batch("router", 1))
     await store.keep("history", b"1")
     own_redis.stop()
     with pytest.raises(Unavailable):

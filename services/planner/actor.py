@@ -87,7 +87,7 @@ class Actor:
 def _unseen(change: Change, seen: Observation) -> str:
     """Why a pool must not shrink on what was seen: where workers that serve are not registered,
     what they hold is not known."""
-    if change.wanted >= change.current:
+    if change.direction == "up":
         return ""
     registered = sum(worker.role is change.role for worker in seen.workers)
     ready = seen.pools[change.role].ready

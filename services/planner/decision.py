@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 from baton.naming import WorkerId
 from baton.policy.fleet import Role
@@ -39,6 +40,11 @@ class Change:
     events."""
     victims: tuple[WorkerId, ...] = ()
     """Where there are to be fewer: the workers to stop, the one with the least to move first."""
+
+    @property
+    def direction(self) -> Literal["up", "down"]:
+        """Which way it goes."""
+        return "up" if self.wanted > self.current else "down"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from services.planner.scaler import ScaleError
 
 log = logging.getLogger(__name__)
 
-CONTROLLER = "baton.dev/planner"
+_CONTROLLER = "baton.dev/planner"
 _MAX_NOTE_BYTES = 1000
 """The API takes 1 kB."""
 _MAX_INSTANCE = 128
@@ -41,7 +41,7 @@ class Events:
             ),
             event_time=now(),
             type="Normal",
-            reason=reason(change, dry_run),
+            reason=_reason(change, dry_run),
             action="Scale",
             note=_note(change),
             regarding=V1ObjectReference(
@@ -51,7 +51,7 @@ class Events:
                 namespace=self._namespace,
                 uid=uid,
             ),
-            reporting_controller=CONTROLLER,
+            reporting_controller=_CONTROLLER,
             reporting_instance=self._reporter,
         )
         try:
@@ -63,9 +63,8 @@ class Events:
             log.warning("%s", error)
 
 
-def reason(change: Change, dry_run: bool) -> str:
-    """What an event of the change is called."""
-    way = "Up" if change.wanted > change.current else "Down"
+def _reason(change: Change, dry_run: bool) -> str:
+    way = change.direction.title()
     return f"WouldScale{way}" if dry_run else f"Scaled{way}"
 
 

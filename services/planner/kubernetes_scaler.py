@@ -48,7 +48,7 @@ class KubernetesScaler:
         """
         name = self._deployments[change.role]
         scale = await self._scale(name, change)
-        if change.wanted < change.current:
+        if change.direction == "down":
             await self._costs.mark(_selector(name, scale), change.victims)
         for left in reversed(range(_TRIES)):
             try:

@@ -55,18 +55,13 @@ class Standing:
 
     def did(self, change: Change) -> None:
         """Counts it."""
-        self.done[change.role, direction(change), change.cause.value] += 1
+        self.done[change.role, change.direction, change.cause.value] += 1
 
     def wanted(self, role: Role) -> int:
         """Workers that the last decision is for."""
         changes = self.decision.changes if self.decision else ()
         wanted = [change.wanted for change in changes if change.role is role]
         return wanted[0] if wanted else self.pools[role].replicas
-
-
-def direction(change: Change) -> str:
-    """Which way it goes."""
-    return "up" if change.wanted > change.current else "down"
 
 
 def _kind(error: Exception) -> Failure:

@@ -41,9 +41,10 @@ class Commands:
     threads: int
 
     def transfer(self, name: str, address: str) -> ProcessSpec:
-        alone = self.options.hosts == 1
-        flags = {} if alone else {"--peer-segment-bytes": self.options.segment_bytes}
-        spec = self._spec(name, Kind.TRANSFER, address, dict[str, object](flags))
+        flags: dict[str, object] = {}
+        if self.options.hosts > 1:
+            flags["--peer-segment-bytes"] = self.options.segment_bytes
+        spec = self._spec(name, Kind.TRANSFER, address, flags)
         return replace(spec, death_signal=signal.SIGTERM)  # to remove its shared memory
 
     def worker(self, slot: Slot, address: str) -> ProcessSpec:

@@ -43,7 +43,8 @@ async def serve(settings: PlannerSettings, stop: asyncio.Event) -> None:
         await leadership.start()
         await server.set_serving(True)
         process.write_ready_file(settings, settings.advertise or server.address)
-        log.info("plans%s; health at %s", " without acting" * dry_run, server.address)
+        does = "plans without acting" if dry_run else "plans"
+        log.info("%s; health at %s", does, server.address)
         await loop.run(stop)
         await server.set_serving(False)
 

@@ -75,7 +75,7 @@ class PlannerLoop:
     def trouble(self) -> str:
         """What keeps the planner from its rounds, for people; empty: nothing."""
         silent_s = self._standing.silent_s - self._planner.config.react_s
-        return f"no round has ended for {silent_s:.0f} s" * (silent_s > _SILENCE_S)
+        return f"no round has ended for {silent_s:.0f} s" if silent_s > _SILENCE_S else ""
 
     async def round(self) -> None:
         """Looks, decides and acts once. Never raises."""

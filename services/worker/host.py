@@ -180,7 +180,7 @@ class Host:
         if self.failure is not None:
             return f"the engine failed: {self.failure}"
         busy_s = self.port.busy_s
-        return f"the engine has been at one step for {busy_s:.0f} s" * (busy_s > stall_s)
+        return f"the engine has been at one step for {busy_s:.0f} s" if busy_s > stall_s else ""
 
     async def check_integrity(self) -> None:
         """Raises IntegrityError naming what is broken, here or in the engine."""

@@ -72,7 +72,9 @@ class Health:
         if self._beaten_s is None:
             return ""
         silence_s = self._clock() - self._beaten_s
-        return f"the event loop has not turned for {silence_s:.0f} s" * (silence_s > SILENCE_S)
+        if silence_s <= SILENCE_S:
+            return ""
+        return f"the event loop has not turned for {silence_s:.0f} s"
 
     def start(self) -> None:
         """Beats in the background from now on."""
@@ -89,10 +91,8 @@ class Health:
     async def beat(self) -> None:
         """The event loop turns: looks for troubles, and tells of changes."""
         self._beaten_s = self._clock()
-        before, self._trouble = (
-            self._trouble,
-            next(filter(None, (one() for one in self._troubles)), ""),
-        )
+        before = self._trouble
+        self._trouble = next(filter(None, (one() for one in self._troubles)), "")
         if bool(before) == bool(self._trouble):
             return
         if self._trouble:

@@ -1,15 +1,19 @@
-"""A tiny model, a transfer service process and one worker of each role, for the tests of what
-serves an engine."""
+"""A Redis for what is kept in it, and a tiny model, a transfer service process and one worker of
+each role for what serves an engine."""
 
 import asyncio
 import random
 import time
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 import pytest
 
+from baton.naming import new_id
 from baton.policy.fleet import Role
+from services.common.fleet.store import FleetStore
 from tests.support.models import tiny_gemma3
+from tests.support.redis import RedisServer
 from tests.support.workers import (
     LocalWorker,
     TransferProcess,
@@ -19,6 +23,31 @@ from tests.support.workers import (
     prefill_request,
     whole,
 )
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """One for all tests: each has a fleet of its own there."""
+    server = RedisServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RedisServer]:
+    """A server that the test may stop or freeze."""
+    server = RedisServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def store(redis_server: RedisServer) -> AsyncIterator[FleetStore]:
+    """A new fleet; what the test leaves there must add up."""
+    store = FleetStore(redis_server.url, new_id("fleet"), timeout_s=10.0)
+    yield store
+    await store.check_integrity()
+    await store.close()
 
 
 @pytest.fixture(scope="session")

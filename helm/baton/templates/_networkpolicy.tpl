@@ -23,6 +23,11 @@ spec:
 {{- end }}
 {{- end -}}
 
+{{/* Peers of the values, empty where they name none: LIST. */}}
+{{- define "baton.policy.peers" -}}
+{{- with . -}}{{ toYaml . }}{{- end -}}
+{{- end -}}
+
 {{/* A rule: (dict "side" "from" or "to" "peers" LIST-AS-YAML "ports" LIST). No peers: anyone. */}}
 {{- define "baton.policy.rule" -}}
 - ports:
@@ -49,15 +54,14 @@ spec:
 {{ include "baton.policy.rule" (dict "side" "to" "peers" (include "baton.policy.pods" (dict "root" . "components" (list "redis"))) "ports" (list 6379)) }}
 {{- else -}}
 {{- $redis := .Values.networkPolicy.redis -}}
-{{ include "baton.policy.rule" (dict "side" "to" "peers" ($redis.peers | empty | ternary "" (toYaml $redis.peers)) "ports" (list $redis.port)) }}
+{{ include "baton.policy.rule" (dict "side" "to" "peers" (include "baton.policy.peers" $redis.peers) "ports" (list $redis.port)) }}
 {{- end -}}
 {{- end -}}
 
 {{/* Egress to the collector of traces, if there is one. */}}
 {{- define "baton.policy.otlp" -}}
 {{- with .Values.tracing.otlpEndpoint -}}
-{{- $peers := $.Values.networkPolicy.otlp.peers -}}
-{{ include "baton.policy.rule" (dict "side" "to" "peers" ($peers | empty | ternary "" (toYaml $peers)) "ports" (list (regexFind "[0-9]+$" .))) }}
+{{ include "baton.policy.rule" (dict "side" "to" "peers" (include "baton.policy.peers" $.Values.networkPolicy.otlp.peers) "ports" (list (regexFind "[0-9]+$" .))) }}
 {{- end -}}
 {{- end -}}
 
@@ -66,7 +70,7 @@ spec:
 {{- $model := include "baton.model" . | fromJson -}}
 {{- $store := .Values.networkPolicy.objectStore -}}
 {{- if eq $model.kind "download" -}}
-{{ include "baton.policy.rule" (dict "side" "to" "peers" ($store.peers | empty | ternary "" (toYaml $store.peers)) "ports" (list $store.port)) }}
+{{ include "baton.policy.rule" (dict "side" "to" "peers" (include "baton.policy.peers" $store.peers) "ports" (list $store.port)) }}
 {{- end -}}
 {{- end -}}
 

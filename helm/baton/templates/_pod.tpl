@@ -114,7 +114,7 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
-{{/* spec.updateStrategy of a Deployment, from surge and unavailable. */}}
+{{/* spec.strategy of a Deployment: (dict "maxSurge" N "maxUnavailable" N). */}}
 {{- define "baton.pod.strategy" -}}
 type: RollingUpdate
 rollingUpdate:

@@ -1,6 +1,7 @@
 {{/* Flags and variables of the processes. */}}
 
-{{/* Flags of every process, as list items: (dict "root" $ "port" PORT "metricsPort" PORT). */}}
+{{/* Flags of every process, as list items: (dict "root" $ "port" PORT "metricsPort" PORT
+"insecure" BOOL). */}}
 {{- define "baton.flags" -}}
 {{- $values := .root.Values -}}
 - --address={{ $values.listenHost }}:{{ .port }}

@@ -1,7 +1,7 @@
 {{/* The transfer service: a sidecar of each worker, or a DaemonSet. */}}
 
-{{/* Its container without name, ports, probes: (dict "root" $ "metricsPort" N "sharedMib" N
-"directory" PATH "volume" NAME). */}}
+{{/* Its container without name, ports, probes: (dict "root" $ "tag" TAG "metricsPort" N "sharedMib" N
+"directory" PATH "volume" NAME); TAG as of the image. */}}
 {{- define "baton.transfer.container" -}}
 {{- $transfer := .root.Values.transfer -}}
 {{- $memory := printf "%dMi" (add (int $transfer.memoryMib) (int .sharedMib)) -}}

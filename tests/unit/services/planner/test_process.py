@@ -64,6 +64,7 @@ def holder(cluster):
     return cluster.get(key)["spec"]["holderIdentity"] if key in cluster.objects else None
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_one_of_two_acts_and_the_other_one_takes_over(cluster, redis_server, tmp_path):
     cluster.deploy(PREFILL, "prefill", 1)

@@ -32,10 +32,11 @@ def test_signals_end_it_alone(tmp_path, number, code):
         path.with_suffix(".segments").mkdir()
     flags = [[f"--segment-dir={path}.segments", f"--ready-file={path}"] for path in ready]
     (one, _), (other, _) = (start(tmp_path, "--address=127.0.0.1:0", *each) for each in flags)
-    for path in ready:
-        while not path.exists():
-            assert one.poll() is other.poll() is None
-            time.sleep(0.02)
+    deadline = time.monotonic() + 60
+    while not all(path.exists() for path in ready):
+        assert one.poll() is other.poll() is None
+        assert time.monotonic() < deadline, "not ready in 60 s"
+        time.sleep(0.02)
     assert os.getsid(one.pid) == one.pid != other.pid
     one.send_signal(number)
     assert one.wait(30) == code

@@ -158,8 +158,9 @@ async def test_it_goes_on_in_the_background(cluster, api):
     one = LeaseElection(api, NAMESPACE, LEASE, "one", renew_s=0.01)
     await one.start()
     del cluster.objects[KEY]
-    while KEY not in cluster.objects:
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(10):
+        while KEY not in cluster.objects:
+            await asyncio.sleep(0.01)
     await one.close()
     assert holder(cluster) == ""
 

@@ -248,10 +248,10 @@ async def test_it_runs_until_it_is_stopped(it):
     it.planner.config = replace(it.planner.config, react_s=0.01)
     stop = asyncio.Event()
     running = asyncio.create_task(it.loop.run(stop))
-    while len(it.planner.seen) < 3:
-        await asyncio.sleep(0.01)
-    stop.set()
     async with asyncio.timeout(10):
+        while len(it.planner.seen) < 3:
+            await asyncio.sleep(0.01)
+        stop.set()
         await running
     assert NAME in it.store.values
 

@@ -5,8 +5,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from baton.policy.cost import pairs
 from bench.sim.cache import Index, PrefixCache
+from bench.sim.totals import work
 from bench.sim.workload import BLOCK_TOKENS, Arrival, Line, shaped
 from services.common.fleet.demand import DemandTotals
 from services.planner.buckets import Bucket
@@ -110,14 +110,5 @@ def _demand(arrival: Arrival, copies: int, cache: PrefixCache) -> DemandTotals:
     line, blocks = arrival.line, arrival.blocks(copies)
     cached = min(cache.match(blocks), line.input_tokens - 1)
     cache.add(blocks)
-    new = line.input_tokens - cached
-    return DemandTotals(
-        requests=1,
-        prompt_tokens=line.input_tokens,
-        computed_requests=1,
-        new_tokens=new,
-        new_pairs=pairs(new, cached),
-        sequences=1,
-        output_tokens=line.output_tokens,
-        output_context=pairs(line.output_tokens, line.input_tokens),
-    )
+    came = DemandTotals(requests=1, prompt_tokens=line.input_tokens)
+    return came + work(line.input_tokens, cached, line.output_tokens)

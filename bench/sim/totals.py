@@ -35,18 +35,24 @@ class Counted:
 
 
 def of(life: Life) -> DemandTotals:
-    """What a request took that has ended."""
-    new, tokens = life.prompt_tokens - life.cached_tokens, life.output_tokens
-    several = tokens >= 2
-    return DemandTotals(
-        computed_requests=1,
-        new_tokens=new,
-        new_pairs=pairs(new, life.cached_tokens),
-        sequences=1,
-        output_tokens=tokens,
-        output_context=pairs(tokens, life.prompt_tokens),
+    """What a request took that has ended, and whether it held its targets."""
+    several = life.output_tokens >= 2
+    return work(life.prompt_tokens, life.cached_tokens, life.output_tokens) + DemandTotals(
         ttft_judged=1,
         ttft_held=life.holds_ttft(),
         itl_judged=several,
         itl_held=several and life.holds_itl(),
+    )
+
+
+def work(prompt_tokens: int, cached_tokens: int, output_tokens: int) -> DemandTotals:
+    """What a request takes."""
+    new = prompt_tokens - cached_tokens
+    return DemandTotals(
+        computed_requests=1,
+        new_tokens=new,
+        new_pairs=pairs(new, cached_tokens),
+        sequences=1,
+        output_tokens=output_tokens,
+        output_context=pairs(output_tokens, prompt_tokens),
     )

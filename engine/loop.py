@@ -179,6 +179,7 @@ class EngineLoop:
             self._tell_cache()
 
     def _close(self, refusal: LoopStopped) -> None:
+        self._busy_since = None
         with self._lock:
             self._refusal = refusal
         while not self._calls.empty():

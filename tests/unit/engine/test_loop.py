@@ -102,6 +102,8 @@ def test_it_tells_how_long_the_step_or_call_takes_that_runs(engine, loop, listen
     while loop.busy_s:
         assert time.monotonic() < deadline
         time.sleep(0.001)
+    loop.stop(DEADLINE)
+    assert loop.busy_s == 0.0
 
 
 def test_a_request_runs_on_the_engines_thread(engine, loop, listener) -> None:

@@ -25,6 +25,7 @@ from tests.support import fork_server
 
 _PREFIX = (sys.executable, "-P", "-m")
 _START_S = 60.0
+_STDERR = 2
 _lock = threading.Lock()
 _servers: dict[str, "_Server"] = {}
 
@@ -43,7 +44,7 @@ def prepare(commands: Iterable[Sequence[str]]) -> None:
 
 
 def start(
-    command: Sequence[str], log: int, death_signal: int = signal.SIGKILL
+    command: Sequence[str], log: int = _STDERR, death_signal: int = signal.SIGKILL
 ) -> "Forked | subprocess.Popen[bytes]":
     """A process of `python -P -m MODULE ARGUMENT...`, which writes to the log."""
     if not _can_fork(command):

@@ -39,7 +39,6 @@ LEASE_TTL_S = 6.0
 SILENCE_S = 1.0
 """After which a host is given up in tests."""
 MIB = 1 << 20
-_STDERR = 2
 
 
 class TransferBackend(Protocol):
@@ -316,7 +315,7 @@ class TransferProcess:
         command = [sys.executable, "-P", "-m", "services.transfer"]
         command += ["--address", address, "--ready-file", str(ready)]
         command += ["--segment-dir", str(directory), "--sweep-period-s", "0.05", *flags]
-        self.process = forked.start(command, _STDERR)
+        self.process = forked.start(command)
         deadline = time.monotonic() + 30
         while not ready.exists():
             assert self.process.poll() is None, "the transfer service ended at its start"

@@ -46,7 +46,6 @@ SERVICERS = {
     Role.DECODE: [make_decode_servicer],
 }
 _numbers = itertools.count()
-_STDERR = 2
 
 
 class TransferProcess:
@@ -60,9 +59,7 @@ class TransferProcess:
     def start(self) -> None:
         ready = self._directory / f"ready-{next(_numbers)}"
         flags = ["--address", self.address, "--ready-file", str(ready)]
-        self.process = forked.start(
-            [sys.executable, "-P", "-m", "services.transfer", *flags], _STDERR
-        )
+        self.process = forked.start([sys.executable, "-P", "-m", "services.transfer", *flags])
         deadline = time.monotonic() + 30
         while not ready.exists():
             assert self.process.poll() is None, "the transfer service did not start"

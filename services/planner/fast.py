@@ -62,6 +62,8 @@ class Watch:
     waits: deque[float] = field(default_factory=lambda: deque(maxlen=LOOKS))
     places: deque[float] = field(default_factory=lambda: deque(maxlen=LOOKS))
     kv: deque[float] = field(default_factory=lambda: deque(maxlen=LOOKS))
+    stuck: deque[bool] = field(default_factory=lambda: deque(maxlen=LOOKS))
+    """Whether requests waited though prompts would have been begun: for room to decode."""
     ready: dict[Role, int] = field(default_factory=dict)
     grown_s: dict[Role, float] = field(default_factory=dict)
     at_s: float = 0.0
@@ -80,6 +82,7 @@ class Watch:
         self.waits.append(queued_s + prefill.backlog_s)
         self.places.append(decode.sequences_used)
         self.kv.append(decode.kv_used)
+        self.stuck.append(observation.waiting > 0 and prefill.takes_prompts)
         alarms, notes = [], []
         for sign in filter(None, (self._first_tokens(meter, observation), self._streams(meter))):
             view = views[sign.role]
@@ -106,6 +109,12 @@ class Watch:
             return None
         target_s = self.config.ttft_target_s
         wait_s, places = _mean(self.waits), _mean(self.places)
+        if all(self.stuck) and places < IDLE:
+            why = (
+                f"{observation.waiting} requests wait though prompts would be begun at once, and "
+                f"{100 * places:.0f}% of places are taken: no decode worker has the KV room"
+            )
+            return Sign(Role.DECODE, Cause.QUEUE, why)
         judged = self._judged(meter, lambda one: one.ttft_judged + one.refused)
         asked = judged.ttft_judged + judged.refused
         full = places >= FULL and observation.waiting > 0

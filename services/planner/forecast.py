@@ -3,11 +3,13 @@
 With two seasons or more the load's logarithm is split into season, trend and rest (STL); the
 season repeats, and the rest goes on by Holt's damped trend. With less it is the trend alone, and
 with hardly anything no forecast at all. The smoothing is fixed rather than fitted: it can't fail,
-and is the same for the same history.
+and is the same for the same history. Where few requests came in a piece, most of what it differs
+by from its neighbours is chance: so it counts as the mean over as many of them as it takes.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,16 +19,16 @@ from services.planner.history import History
 
 FEWEST = 4
 """Pieces without which nothing is foreseen."""
-TREND = 24
-"""Last pieces that the trend is taken from."""
-LEVEL, SLOPE, DAMPING = 0.6, 0.2, 0.85
+RATE = {"smoothing_level": 0.6, "smoothing_trend": 0.2, "damping_trend": 0.85}
 """How much of the rate's level and slope is that of the last piece, and of a slope goes on."""
-SIZE_LEVEL = 0.3
+SIZE = {"smoothing_level": 0.3, "smoothing_trend": 0.0, "damping_trend": 0.85}
 """The same for what requests are like, which has no slope: sizes vary more."""
 USUAL = (0.1, 0.9)
 """Quantiles of the last season between which sizes are foreseen."""
-NEAR = 2
-"""Pieces on either side that sizes are the mean over."""
+ENOUGH, LIKE = 50, 200
+"""Requests that a rate, and what they are like, is the mean over."""
+NEAR = 4
+"""Most pieces on either side that it is the mean over."""
 CEILING = 1.5
 """Most that is foreseen, as a multiple of the most that was seen."""
 FLOOR = 0.01
@@ -36,30 +38,38 @@ Series = NDArray[np.float64]
 
 
 def forecast(history: History, season_s: float, steps: int) -> Sequence[Traffic]:
-    """The load of the `steps` pieces after the last one of the history; none: too little is
-    known."""
+    """The load of the last piece of the history, as it would be but for chance, and of the
+    `steps` after it; none: too little is known."""
     if len(history.buckets) < FEWEST:
         return ()
     season = round(season_s / history.bucket_s)
     grid = _grid(history, season)
-    requests = _ahead(grid[:, 0], season, steps, LEVEL, SLOPE)
+    rates = _means(grid, ENOUGH / history.bucket_s)[:, 0]
+    alike = _means(grid, LIKE / history.bucket_s)
+    requests = _ahead(rates, season, steps, RATE)
     foreseen = [requests]
-    for sizes in _sizes(grid).T:
+    for sizes in _sizes(alike).T:
         usual = np.quantile(sizes[-season:], USUAL)
-        ahead = _ahead(sizes, season, steps, SIZE_LEVEL, 0.0)
-        foreseen.append(requests * np.clip(ahead, *usual))
-    return [Traffic(*(float(values[step]) for values in foreseen)) for step in range(steps)]
+        foreseen.append(requests * np.clip(_ahead(sizes, season, steps, SIZE), *usual))
+    return [Traffic(*map(float, values)) for values in np.array(foreseen).T]
+
+
+def _means(grid: Series, enough: float) -> Series:
+    """Each piece as the mean over it and as few of its neighbours as have so many requests."""
+    means = grid.copy()
+    for near in range(1, NEAR + 1):
+        padded = np.pad(grid, ((near, near), (0, 0)), mode="edge")
+        windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * near + 1, axis=0)
+        few = means[:, 0] * (2 * near - 1) < enough
+        means[few] = windows[few].mean(axis=-1)
+    return means
 
 
 def _sizes(grid: Series) -> Series:
-    """What a request is like in each piece: means over it and its neighbours, since a few long
-    ones would move that of a single one."""
-    padded = np.pad(grid, ((NEAR, NEAR), (0, 0)), mode="edge")
-    sums = np.lib.stride_tricks.sliding_window_view(padded, 2 * NEAR + 1, axis=0).sum(axis=-1)
-    whole = grid.sum(axis=0)
-    some = sums[:, 0] > 0
+    """What a request is like in each piece."""
+    some, whole = grid[:, 0] > 0, grid.sum(axis=0)
     sizes = np.tile(whole[1:] / max(whole[0], 1e-9), (len(grid), 1))
-    sizes[some] = sums[some, 1:] / sums[some, :1]
+    sizes[some] = grid[some, 1:] / grid[some, :1]
     return sizes
 
 
@@ -77,42 +87,41 @@ def _grid(history: History, season: int) -> Series:
     return np.array(rows)
 
 
-def _ahead(values: Series, season: int, steps: int, smooth: float, slope: float) -> Series:
+def _ahead(values: Series, season: int, steps: int, smoothing: Mapping[str, float]) -> Series:
+    """The last value without chance, and those that follow."""
     most = float(values.max())
     if most <= 0:
-        return np.zeros(steps)
+        return np.zeros(steps + 1)
+    # Take seconds to import: only who foresees something pays for it.
+    from statsmodels.tsa.forecasting.stl import STLForecast
+    from statsmodels.tsa.holtwinters import Holt
+
     offset = FLOOR * float(values.mean())
     logs = np.log(values + offset)
-    repeated = np.zeros(len(logs) + steps)
+    fixed = {**smoothing, "optimized": False}
     if len(logs) >= 2 * season:
-        repeated = _season(logs, season, steps)
-    rest = logs - repeated[: len(logs)]
-    ahead = _trend(rest[-TREND:], steps, smooth, slope) + repeated[len(logs) :]
-    return np.clip(np.exp(ahead) - offset, 0.0, CEILING * most)
+        # Between points that lie a jump apart the smooth curves are straight lines.
+        jump = max(1, season // 12)
+        split = STLForecast(
+            logs, Holt, model_kwargs=_begin(0.0), period=season, seasonal=7,
+            trend=_odd(1.5 * season), low_pass=_odd(season), trend_jump=jump, low_pass_jump=jump,
+        ).fit(inner_iter=1, outer_iter=0, fit_kwargs=fixed)  # fmt: skip
+        last = split.model_result.level[-1] + split.result.seasonal[-1]
+        ahead = split.forecast(steps)
+    else:
+        trend = Holt(logs, **_begin(float(logs[0]))).fit(**fixed)
+        last, ahead = trend.level[-1], trend.forecast(steps)
+    return np.clip(np.exp([last, *ahead]) - offset, 0.0, CEILING * most)
 
 
-def _season(logs: Series, season: int, steps: int) -> Series:
-    """The part that repeats, and the same part carried on."""
-    # Takes a second to import: only who has seasons pays for it.
-    from statsmodels.tsa.seasonal import STL
-
-    # Between points that lie a jump apart the smooth curves are straight lines.
-    jump = max(1, season // 12)
-    split = STL(
-        logs, season, 7, _odd(1.5 * season), _odd(season), trend_jump=jump, low_pass_jump=jump
-    )
-    part = np.asarray(split.fit(inner_iter=1, outer_iter=0).seasonal)
-    return np.concatenate([part, np.resize(part[-season:], steps)])
-
-
-def _trend(logs: Series, steps: int, smooth: float, turn: float) -> Series:
-    """Holt's damped trend."""
-    level, slope = float(logs[0]), 0.0
-    for value in logs[1:]:
-        before = level
-        level = smooth * float(value) + (1 - smooth) * (level + DAMPING * slope)
-        slope = turn * (level - before) + (1 - turn) * DAMPING * slope
-    return level + slope * np.cumsum(DAMPING ** np.arange(1, steps + 1))
+def _begin(level: float) -> dict[str, Any]:
+    """What Holt's damped trend begins with."""
+    return {
+        "damped_trend": True,
+        "initialization_method": "known",
+        "initial_level": level,
+        "initial_trend": 0.0,
+    }
 
 
 def _odd(length: float) -> int:

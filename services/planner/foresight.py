@@ -1,4 +1,5 @@
-"""The load from now until a worker that is asked for now has served for a period."""
+"""The load from now until a worker that is asked for now has served for a period: the present
+one, and how it is foreseen to change from now on."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +13,8 @@ from services.planner.forecast import forecast
 from services.planner.history import History
 
 DOUBT = 1.25
-"""Most that is foreseen for now, as a multiple of what there is: today may be no such day."""
+"""Most that may be foreseen for now, as a multiple of what there is, so that all of the change
+counts: today may be no such day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +50,19 @@ class Foresight:
             self.last = last
         if not self.ahead:
             return ()
-        return self._read((history.buckets[last], *self.ahead), present, at_s, until_s)
+        return self._read(present, at_s, until_s)
 
-    def _read(
-        self, loads: Sequence[Traffic], present: Traffic, at_s: float, until_s: float
-    ) -> Sequence[Foreseen]:
+    def _read(self, present: Traffic, at_s: float, until_s: float) -> Sequence[Foreseen]:
         assert self.last is not None
         bucket_s = self.config.bucket_s
-        middles = (self.last + 0.5 + np.arange(len(loads))) * bucket_s
+        middles = (self.last + 0.5 + np.arange(len(self.ahead))) * bucket_s
         times = [at_s, *(float(one) for one in middles if at_s < one < until_s), until_s]
-        columns = np.array([load.values() for load in loads]).T
+        columns = np.array([load.values() for load in self.ahead]).T
         rows = np.array([np.interp(times, middles, column) for column in columns]).T
-        read = [Foreseen(at, Traffic(*row.tolist())) for at, row in zip(times, rows, strict=True)]
-        usual = read[0].traffic.requests
+        usual = float(rows[0, 0])
         factor = min(1.0, DOUBT * present.requests / usual) if usual > 0 else 1.0
-        return [Foreseen(one.at_s, one.traffic * factor) for one in read]
+        loads = np.maximum(0.0, np.array(present.values()) + factor * (rows - rows[0]))
+        return [
+            Foreseen(at, Traffic(*load.tolist()))
+            for at, load in zip(times[1:], loads[1:], strict=True)
+        ]

@@ -58,6 +58,11 @@ class PoolView:
         return min((worker.prompt_start_s for worker in self.workers), default=0.0)
 
     @property
+    def takes_prompts(self) -> bool:
+        """Whether one of the workers has nothing to compute next."""
+        return any(worker.wants_prompts() for worker in self.workers)
+
+    @property
     def floor(self) -> int:
         """Workers that hold what is in use, with a margin. One that serves but is not
         registered may be full."""

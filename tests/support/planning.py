@@ -74,6 +74,7 @@ class World:
     replicas: dict[Role, int] = field(default_factory=lambda: dict.fromkeys(Role, 2))
     running: Usage = NOTHING
     """Of each decode worker."""
+    waiting: int = 0
     queued_s: float = 0.0
     at_s: float = 3600.0 * 1000
     totals: DemandTotals = field(default_factory=DemandTotals)
@@ -102,7 +103,7 @@ class World:
         }
         known = workers(Role.PREFILL, pools[Role.PREFILL].ready)
         known += workers(Role.DECODE, pools[Role.DECODE].ready, self.running)
-        seen = Observation(self.at_s, tuple(known), 0, self.queued_s, self.totals, pools)
+        seen = Observation(self.at_s, tuple(known), self.waiting, self.queued_s, self.totals, pools)
         decision = self.planner.decide(seen)
         for change in decision.changes:
             assert change.current == self.replicas[change.role]

@@ -137,6 +137,15 @@ def test_full_kv_adds_a_decode_worker():
     assert [one.cause for one in grown] == [Cause.KV_FULL]
 
 
+def test_who_waits_though_prompts_would_be_begun_gets_a_decode_worker():
+    fleet = world(replicas={Role.PREFILL: 2, Role.DECODE: 4})
+    fleet.running = Usage(10, round(0.2 * ROOM.kv_tokens))
+    fleet.waiting = 1
+    grown = changes(fleet.run(60, 1.0), Role.DECODE)
+    assert [one.cause for one in grown] == [Cause.QUEUE]
+    assert "no decode worker has the KV room" in grown[0].why
+
+
 def test_slow_streams_add_a_decode_worker_where_places_are_taken():
     fleet = world(replicas={Role.PREFILL: 2, Role.DECODE: 4})
     fleet.each = replace(REQUEST, itl_held=0.5)
@@ -149,7 +158,7 @@ def test_a_season_is_met_before_it_comes():
         return 10.0 + 40.0 * (at_s % 1800 >= 900)
 
     config = replace(
-        CONFIG, season_s=1800, bucket_s=60, cold_start_s=60, react_s=10, scale_down_after_s=60
+        CONFIG, season_s=1800, bucket_s=100, cold_start_s=60, react_s=10, scale_down_after_s=60
     )
     learned = world(config)
     learned.run(3 * 1800, rate)

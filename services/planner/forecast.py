@@ -9,7 +9,6 @@ by from its neighbours is chance: so it counts as the mean over as many of them 
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,8 @@ from services.planner.history import History
 
 FEWEST = 4
 """Pieces without which nothing is foreseen."""
+TREND = 24
+"""Last pieces that the trend is taken from."""
 RATE = {"smoothing_level": 0.6, "smoothing_trend": 0.2, "damping_trend": 0.85}
 """How much of the rate's level and slope is that of the last piece, and of a slope goes on."""
 SIZE = {"smoothing_level": 0.3, "smoothing_trend": 0.0, "damping_trend": 0.85}
@@ -92,36 +93,46 @@ def _ahead(values: Series, season: int, steps: int, smoothing: Mapping[str, floa
     most = float(values.max())
     if most <= 0:
         return np.zeros(steps + 1)
-    # Take seconds to import: only who foresees something pays for it.
-    from statsmodels.tsa.forecasting.stl import STLForecast
-    from statsmodels.tsa.holtwinters import Holt
-
     offset = FLOOR * float(values.mean())
     logs = np.log(values + offset)
-    fixed = {**smoothing, "optimized": False}
+    repeated = np.zeros(len(logs) + steps)
     if len(logs) >= 2 * season:
-        # Between points that lie a jump apart the smooth curves are straight lines.
-        jump = max(1, season // 12)
-        split = STLForecast(
-            logs, Holt, model_kwargs=_begin(0.0), period=season, seasonal=7,
-            trend=_odd(1.5 * season), low_pass=_odd(season), trend_jump=jump, low_pass_jump=jump,
-        ).fit(inner_iter=1, outer_iter=0, fit_kwargs=fixed)  # fmt: skip
-        last = split.model_result.level[-1] + split.result.seasonal[-1]
-        ahead = split.forecast(steps)
-    else:
-        trend = Holt(logs, **_begin(float(logs[0]))).fit(**fixed)
-        last, ahead = trend.level[-1], trend.forecast(steps)
-    return np.clip(np.exp([last, *ahead]) - offset, 0.0, CEILING * most)
+        repeated = _season(logs, season, steps)
+    rest = logs - repeated[: len(logs)]
+    ahead = _trend(rest[-TREND:], steps, smoothing) + repeated[len(logs) - 1 :]
+    if len(logs) < 2 * season:
+        # A leap is no trend: nothing is foreseen to grow before the level has caught up with it.
+        ahead[0] = max(ahead[0], logs[-1])
+    return np.clip(np.exp(ahead) - offset, 0.0, CEILING * most)
 
 
-def _begin(level: float) -> dict[str, Any]:
-    """What Holt's damped trend begins with."""
-    return {
-        "damped_trend": True,
-        "initialization_method": "known",
-        "initial_level": level,
-        "initial_trend": 0.0,
-    }
+def _season(logs: Series, season: int, steps: int) -> Series:
+    """The part that repeats, and the same part carried on."""
+    # Takes a second to import: only who has seasons pays for it.
+    from statsmodels.tsa.seasonal import STL
+
+    # Between points that lie a jump apart the smooth curves are straight lines.
+    jump = max(1, season // 12)
+    split = STL(
+        logs, season, 7, _odd(1.5 * season), _odd(season), trend_jump=jump, low_pass_jump=jump
+    )
+    part = np.asarray(split.fit(inner_iter=1, outer_iter=0).seasonal)
+    return np.concatenate([part, np.resize(part[-season:], steps)])
+
+
+def _trend(logs: Series, steps: int, smoothing: Mapping[str, float]) -> Series:
+    """The last level, and Holt's damped trend from there on."""
+    from statsmodels.tsa.holtwinters import Holt
+
+    first = float(logs[0])
+    model = Holt(
+        logs, damped_trend=True,
+        initialization_method="known", initial_level=first, initial_trend=0.0,
+    )  # fmt: skip
+    # A fit without any error has no information criterion; nobody asks for it.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        fitted = model.fit(**smoothing, optimized=False)
+        return np.array([fitted.level[-1], *fitted.forecast(steps)])
 
 
 def _odd(length: float) -> int:

@@ -180,6 +180,13 @@ KUBERNETES_OWN = {
             r"prefill\.updateStrategy",
         ),
         ({"gateway": {"graceSeconds": "long"}}, r"graceSeconds"),
+        ({"listenHost": "::"}, r"listenHost"),
+        ({"decode": {"extraEnv": [{"name": "POD_IP", "value": "x"}]}}, r"decode\.extraEnv.*POD_IP"),
+        ({"router": {"extraEnv": [{"name": "A"}, {"name": "A"}]}}, r"router\.extraEnv.*twice"),
+        ({"router": {"extraVolumes": [{"name": "tmp", "emptyDir": {}}]}}, r"extraVolumes sets tmp"),
+        ({"commonLabels": {"app.kubernetes.io/name": "x"}}, r"commonLabels sets"),
+        ({"prefill": {"podLabels": {"app.kubernetes.io/component": "x"}}}, r"prefill\.podLabels"),
+        ({"commonLabels": {"team": "a"}, "redis": {"podLabels": {"team": "b"}}}, r"redis\.podLabels"),
     ],
 )
 def test_what_can_not_work_is_refused_in_words(values, told):

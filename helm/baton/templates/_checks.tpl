@@ -5,6 +5,7 @@
 {{- include "baton.checks.scaling" . -}}
 {{- include "baton.checks.security" . -}}
 {{- include "baton.checks.reach" . -}}
+{{- include "baton.checks.additions" . -}}
 {{- end -}}
 
 {{- define "baton.checks.model" -}}
@@ -121,5 +122,41 @@
 {{- if and (eq (toString $strategy.maxSurge) "0") (eq (toString $strategy.maxUnavailable) "0") -}}
 {{- fail (printf "%s.updateStrategy: maxSurge and maxUnavailable are both 0, so no pod could ever be replaced" $role) -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What is added to pods may not have the name of what is there already. */}}
+{{- define "baton.checks.additions" -}}
+{{- $labels := list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" "app.kubernetes.io/part-of" "app.kubernetes.io/version" "app.kubernetes.io/managed-by" "helm.sh/chart" "baton/metrics" -}}
+{{- $variables := list "POD_NAME" "POD_IP" "HOST_IP" "HOME" "BATON_REDIS" "REDIS_PASSWORD" "REDISCLI_AUTH" -}}
+{{- $volumes := list "tmp" "tls" "model" "kv" "https" "auth" "config" "data" -}}
+{{- include "baton.checks.taken" (dict "what" "commonLabels" "names" (keys .Values.commonLabels) "taken" $labels) -}}
+{{- include "baton.checks.taken" (dict "what" "transfer.daemonSet.podLabels" "names" (keys .Values.transfer.daemonSet.podLabels) "taken" (concat $labels (keys .Values.commonLabels))) -}}
+{{- range $name := list "gateway" "router" "prefill" "decode" "redis" "planner" -}}
+{{- $values := get $.Values $name -}}
+{{- include "baton.checks.taken" (dict "what" (printf "%s.podLabels" $name) "names" (keys $values.podLabels) "taken" (concat $labels (keys $.Values.commonLabels))) -}}
+{{- include "baton.checks.taken" (dict "what" (printf "%s.extraEnv" $name) "names" (include "baton.checks.names" $values.extraEnv | fromJsonArray) "taken" $variables) -}}
+{{- include "baton.checks.taken" (dict "what" (printf "%s.extraVolumes" $name) "names" (include "baton.checks.names" $values.extraVolumes | fromJsonArray) "taken" $volumes) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Names of a list's items, as JSON. */}}
+{{- define "baton.checks.names" -}}
+{{- $names := list -}}
+{{- range . -}}
+{{- $names = append $names (.name | default "") -}}
+{{- end -}}
+{{- toJson $names -}}
+{{- end -}}
+
+{{/* (dict "what" VALUE "names" LIST "taken" LIST). */}}
+{{- define "baton.checks.taken" -}}
+{{- range .names -}}
+{{- if has . $.taken -}}
+{{- fail (printf "%s sets %s, which the chart sets itself" $.what .) -}}
+{{- end -}}
+{{- end -}}
+{{- if ne (len .names) (len (uniq .names)) -}}
+{{- fail (printf "%s has a name twice: %s" .what (join ", " .names)) -}}
 {{- end -}}
 {{- end -}}

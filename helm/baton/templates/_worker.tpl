@@ -127,7 +127,7 @@ volumeMounts:
 
 {{/* The resources of the values, with the GPUs in requests and limits. */}}
 {{- define "baton.worker.resources" -}}
-{{- $resources := deepCopy .resources -}}
+{{- $resources := deepCopy (.resources | default dict) -}}
 {{- if gt (int .gpu.count) 0 -}}
 {{- range $part := list "requests" "limits" -}}
 {{- $_ := set $resources $part (merge (dict $.gpu.resource (int $.gpu.count)) (get $resources $part | default dict)) -}}

@@ -154,6 +154,25 @@ def test_what_is_outside_is_reached_by_those_who_need_it(names):
                 assert far == (name not in names) or near, (component, name)
 
 
+@pytest.mark.parametrize(
+    ("model", "asks"),
+    [
+        ({"source": "gs://bucket/tiny"}, True),
+        ({"source": "s3://bucket/tiny", "download": {"credentialsSecret": "store"}}, False),
+        ({"source": "https://models.example/tiny.gguf"}, False),
+        ({"source": "pvc://models/tiny"}, False),
+    ],
+)
+def test_who_downloads_as_its_account_may_ask_the_node_who_that_is(model, asks):
+    made = release({"model": model})
+    for component in ("gateway", "router", "prefill", "decode", "redis"):
+        labels = made.workload(component).labels
+        wanted = asks and component in ("router", "prefill", "decode")
+        for address, port in (("169.254.169.254", 80), ("169.254.169.252", 988)):
+            assert allowed(made, "egress", labels, address, port) == wanted, component
+        assert not allowed(made, "egress", labels, "10.9.0.1", 80)
+
+
 def test_all_pods_resolve_names(made):
     for each in made.of("NetworkPolicy"):
         rules = each["spec"].get("egress", [])

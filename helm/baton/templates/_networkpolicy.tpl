@@ -71,6 +71,12 @@ spec:
 {{- $store := .Values.networkPolicy.objectStore -}}
 {{- if eq $model.kind "download" -}}
 {{ include "baton.policy.rule" (dict "side" "to" "peers" (include "baton.policy.peers" $store.peers) "ports" (list $store.port)) }}
+{{- if and (ne $model.scheme "https") (not .Values.model.download.credentialsSecret) }}
+{{- $identity := .Values.networkPolicy.workloadIdentity -}}
+{{- with $identity.peers }}
+{{ include "baton.policy.rule" (dict "side" "to" "peers" (toYaml .) "ports" $identity.ports) }}
+{{- end }}
+{{- end }}
 {{- end -}}
 {{- end -}}
 

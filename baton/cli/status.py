@@ -1,6 +1,7 @@
 """`baton status`: the processes of a running Baton, what they hold and what they did."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,12 +10,14 @@ from rich.console import Console
 from rich.table import Table
 
 from baton import errors
+from baton._calls import DEFAULT_ADDRESS
 from baton.cli.connect import Connection, connects
 from baton.cli.plain import fail, plain_errors
 from baton.cli.supervised import Supervised
 from baton.cli.wire_json import to_json
 from baton.local.options import format_bytes
-from baton.local.state import Phase, ProcessState
+from baton.local.paths import RunDir
+from baton.local.state import Phase, ProcessState, State
 from baton.v1 import inference_pb2
 from baton.values import ROLES, seconds
 
@@ -29,10 +32,12 @@ def status(
     ] = False,
     run_dir: Annotated[
         Path | None,
-        typer.Option(help="Its --run-dir, where `baton up` was given one: there a planner is."),
+        typer.Option(help="Its --run-dir, where `baton up` was given one; says its address too."),
     ] = None,
 ) -> None:
     """Show the processes of a running Baton, what they hold and what they did."""
+    if run_dir is not None and connection.address == DEFAULT_ADDRESS:
+        connection = replace(connection, address=_address_in(run_dir))
     address = connection.address
     with connection.client() as client:
         try:
@@ -49,6 +54,12 @@ def status(
         fail("; ".join(broken))
     if check and not as_json:
         typer.echo(f"integrity: nothing is wrong in {_checked(fleet)} processes")
+
+
+def _address_in(run_dir: Path) -> str:
+    """Where the router of the Baton in `run_dir` serves; the default where none is there."""
+    state = State.read(RunDir(run_dir.absolute()))
+    return state.address if state is not None else DEFAULT_ADDRESS
 
 
 def _not_running(address: str, run_dir: Path | None) -> str:

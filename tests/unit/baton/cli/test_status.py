@@ -182,6 +182,8 @@ def test_shows_what_the_planner_of_a_supervisor_here_wants(router, monkeypatch, 
     wanted = "wanted: 1 prefill, 1 ready; 2 decode, 0 ready (streams are slow)"
     assert wanted in done.output.splitlines()
 
+    done = run("127.0.0.1:7600", f"--run-dir={run_dir.path}")
+    assert wanted in done.output.splitlines()
     run_dir.replicas.write_text("{")
     done = run(router.address, f"--run-dir={run_dir.path}")
     assert "replicas.json is not JSON" in done.output

@@ -186,7 +186,10 @@ KUBERNETES_OWN = {
         ({"router": {"extraVolumes": [{"name": "tmp", "emptyDir": {}}]}}, r"extraVolumes sets tmp"),
         ({"commonLabels": {"app.kubernetes.io/name": "x"}}, r"commonLabels sets"),
         ({"prefill": {"podLabels": {"app.kubernetes.io/component": "x"}}}, r"prefill\.podLabels"),
-        ({"commonLabels": {"team": "a"}, "redis": {"podLabels": {"team": "b"}}}, r"redis\.podLabels"),
+        (
+            {"commonLabels": {"team": "a"}, "redis": {"podLabels": {"team": "b"}}},
+            r"redis\.podLabels",
+        ),
     ],
 )
 def test_what_can_not_work_is_refused_in_words(values, told):

@@ -1,13 +1,14 @@
 """The chart as a whole: linted, packaged, with its notes, dashboards and test pod."""
 
 import json
+import re
 import tomllib
 
 import helm_python as helm
 import pytest
 import yaml
 
-from tests.support.chart import CHART, MINIMAL, ROOT, merged, release, value_sets
+from tests.support.chart import CHART, MINIMAL, ROOT, merged, mib, release, value_sets
 
 WANTED_SETS = {"minimal", "ha", "gpu", "tls", "existing-redis", "everything"}
 
@@ -21,6 +22,18 @@ def test_lint_finds_nothing(name):
 
 def test_there_are_values_for_each_kind_of_installation():
     assert value_sets().keys() >= WANTED_SETS
+
+
+def test_a_model_of_billions_of_parameters_gets_room():
+    """Its weights in two bytes each, the KV pools and a GiB for the process; workers compute on
+    the CPU."""
+    for name, values in value_sets().items():
+        size = re.search(r"(\d+(?:\.\d+)?)b\b", values["model"]["source"])
+        for role in ("prefill", "decode") if size else ():
+            (worker,) = release(values).workload(role).pod["containers"]
+            kv = next(a for a in worker["args"] if a.startswith("--kv-bytes=")).partition("=")[2]
+            needed = float(size[1]) * 2e9 / 2**20 + int(kv) / 2**20 + 1024
+            assert mib(worker["resources"]["limits"]["memory"]) > needed, name
 
 
 def test_its_version_is_the_projects():
@@ -80,7 +93,8 @@ def test_a_monitor_fetches_all_processes_under_a_job_that_the_alerts_know():
 @pytest.mark.parametrize(
     ("values", "told", "not_told"),
     [
-        ({}, ["plain text", "helm test"], []),
+        ({}, ["plain text", "helm test"], ["GPU"]),
+        ({"decode": {"gpu": {"count": 1}}}, ["GPUs", "compute on the CPU"], []),
         ({"tls": {"enabled": True, "existingSecret": "fleet-tls"}}, [], ["plain text"]),
         (
             {

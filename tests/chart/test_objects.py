@@ -175,8 +175,9 @@ def test_any_allowed_name_makes_valid_objects(name, values):
     test_what_is_referred_to_is_made_here_or_named_by_the_values(made)
 
 
-def test_two_releases_in_a_namespace_share_nothing():
-    first, second = (release(name=name) for name in ("one", "two"))
+@pytest.mark.parametrize("common", ["", "llama-for-production-in-the-west-of-europe-"])
+def test_two_releases_in_a_namespace_share_nothing(common):
+    first, second = (release(name=f"{common}{name}") for name in ("one", "two"))
     keys = [{(o["kind"], o["metadata"]["name"]) for o in made.objects} for made in (first, second)]
     assert not keys[0] & keys[1]
     for each in first.services:

@@ -4,16 +4,20 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* 40 characters at most, so that what is put behind it fits into 63. */}}
+{{/* 40 characters at most, so that what is put behind it fits into 63. What is longer ends in a hash
+of all of it, so that releases whose names differ at their ends have objects of their own. */}}
 {{- define "baton.fullname" -}}
 {{- $name := include "baton.name" . -}}
+{{- $full := printf "%s-%s" .Release.Name $name -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- $full = .Values.fullnameOverride -}}
 {{- else if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- $full = .Release.Name -}}
 {{- end -}}
+{{- if gt (len $full) 40 -}}
+{{- $full = printf "%s-%s" (trunc 31 $full | trimSuffix "-") (sha256sum $full | trunc 8) -}}
+{{- end -}}
+{{- $full -}}
 {{- end -}}
 
 {{- define "baton.fleet" -}}

@@ -78,6 +78,19 @@ def test_unknown_names_are_refused_everywhere():
         ), ".".join(path) or "the root"
 
 
+def test_a_section_without_values_is_refused_by_its_name():
+    """As where all lines below its name are comments: Helm then takes the defaults away too."""
+    free = {"global", "resources"}
+    for path, _, schema in walk(VALUES, SCHEMA):
+        if not properties(schema) or path[-1] in free:
+            continue
+        values = None
+        for name in reversed(path):
+            values = {name: values}
+        with pytest.raises(helm.HelmValuesError, match=f"missing property '{path[-1]}'"):
+            render(merged(MINIMAL, values))
+
+
 def test_every_value_has_a_comment():
     """Right above it, or above its neighbours where they say one thing together."""
     lines = (CHART / "values.yaml").read_text().splitlines()
@@ -183,6 +196,7 @@ KUBERNETES_OWN = {
         ({"listenHost": "::"}, r"listenHost"),
         ({"decode": {"extraEnv": [{"name": "POD_IP", "value": "x"}]}}, r"decode\.extraEnv.*POD_IP"),
         ({"router": {"extraEnv": [{"name": "A"}, {"name": "A"}]}}, r"router\.extraEnv.*twice"),
+        ({"transfer": {"extraEnv": [{"name": "HOME", "value": "/"}]}}, r"transfer\.extraEnv.*HOME"),
         ({"router": {"extraVolumes": [{"name": "tmp", "emptyDir": {}}]}}, r"extraVolumes sets tmp"),
         ({"commonLabels": {"app.kubernetes.io/name": "x"}}, r"commonLabels sets"),
         ({"prefill": {"podLabels": {"app.kubernetes.io/component": "x"}}}, r"prefill\.podLabels"),

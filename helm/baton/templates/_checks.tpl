@@ -130,11 +130,12 @@
 {{- $labels := list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" "app.kubernetes.io/part-of" "app.kubernetes.io/version" "app.kubernetes.io/managed-by" "helm.sh/chart" "baton/metrics" -}}
 {{- $variables := list "POD_NAME" "POD_IP" "HOST_IP" "HOME" "BATON_REDIS" "REDIS_PASSWORD" "REDISCLI_AUTH" -}}
 {{- $volumes := list "tmp" "tls" "model" "kv" "https" "auth" "config" "data" -}}
-{{- include "baton.checks.taken" (dict "what" "commonLabels" "names" (keys .Values.commonLabels) "taken" $labels) -}}
-{{- include "baton.checks.taken" (dict "what" "transfer.daemonSet.podLabels" "names" (keys .Values.transfer.daemonSet.podLabels) "taken" (concat $labels (keys .Values.commonLabels))) -}}
+{{- include "baton.checks.taken" (dict "what" "commonLabels" "names" (keys (.Values.commonLabels | default dict)) "taken" $labels) -}}
+{{- include "baton.checks.taken" (dict "what" "transfer.daemonSet.podLabels" "names" (keys (.Values.transfer.daemonSet.podLabels | default dict)) "taken" (concat $labels (keys (.Values.commonLabels | default dict)))) -}}
+{{- include "baton.checks.taken" (dict "what" "transfer.extraEnv" "names" (include "baton.checks.names" .Values.transfer.extraEnv | fromJsonArray) "taken" $variables) -}}
 {{- range $name := list "gateway" "router" "prefill" "decode" "redis" "planner" -}}
 {{- $values := get $.Values $name -}}
-{{- include "baton.checks.taken" (dict "what" (printf "%s.podLabels" $name) "names" (keys $values.podLabels) "taken" (concat $labels (keys $.Values.commonLabels))) -}}
+{{- include "baton.checks.taken" (dict "what" (printf "%s.podLabels" $name) "names" (keys ($values.podLabels | default dict)) "taken" (concat $labels (keys ($.Values.commonLabels | default dict)))) -}}
 {{- include "baton.checks.taken" (dict "what" (printf "%s.extraEnv" $name) "names" (include "baton.checks.names" $values.extraEnv | fromJsonArray) "taken" $variables) -}}
 {{- include "baton.checks.taken" (dict "what" (printf "%s.extraVolumes" $name) "names" (include "baton.checks.names" $values.extraVolumes | fromJsonArray) "taken" $volumes) -}}
 {{- end -}}

@@ -3,13 +3,16 @@
 import asyncio
 import logging
 import math
+from collections.abc import Callable, Mapping
 
+from baton.policy.fleet import Role
+from services.planner.config import PlannerConfig
 from services.planner.decision import Change, Decision
 from services.planner.leadership import Leadership
 from services.planner.observation import Observation
 from services.planner.patience import Patience
 from services.planner.scaler import ScaleError, Scaler, ScaleUnavailable
-from services.planner.standing import Standing
+from services.planner.standing import Standing, direction
 
 log = logging.getLogger(__name__)
 
@@ -25,14 +28,17 @@ class Actor:
         scaler: Scaler,
         leadership: Leadership,
         standing: Standing,
-        patience: Patience,
+        config: PlannerConfig,
+        clock: Callable[[], float],
         *,
         dry_run: bool,
     ) -> None:
         self._scaler = scaler
         self._leadership = leadership
         self._standing = standing
-        self._patience = patience
+        self._config = config
+        self._patience = {(role, way): Patience(clock) for role in Role for way in ("up", "down")}
+        """Who may not mark pods may still add some, and one Deployment is not the other."""
         self._dry_run = dry_run
         self._told: dict[tuple[object, ...], float] = {}
 
@@ -40,6 +46,7 @@ class Actor:
         """Does all that was decided, unless another planner leads. Returns whether nothing
         failed. Never raises ScaleError."""
         sound = True
+        asked = {role: pool.replicas for role, pool in seen.pools.items()}
         for change in decision.changes:
             if self._leadership.left_s <= 0:
                 return sound
@@ -47,8 +54,10 @@ class Actor:
                 await self._explain(change, decision.at_s)
             elif problem := _unseen(change, seen):
                 log.info("%s stays at %d: %s", change.role.value, change.current, problem)
-            elif self._patience.over:
-                sound = await self._apply(change) and sound
+            elif not self._fits(change, asked):
+                log.info("%s stays at %d: no GPUs are free yet", change.role.value, change.current)
+            elif await self._apply(change):
+                asked[change.role] = change.wanted
             else:
                 sound = False
         return sound
@@ -63,24 +72,32 @@ class Actor:
         self._standing.did(change)
         await self._scaler.tell(change, dry_run=True)
 
+    def _fits(self, change: Change, asked: Mapping[Role, int]) -> bool:
+        """Whether a pool can grow now: the other one, that was to shrink for it, may not have."""
+        grows = change.wanted > change.current
+        return not grows or self._config.fits({**asked, change.role: change.wanted})
+
     async def _apply(self, change: Change) -> bool:
+        patience = self._patience[change.role, direction(change)]
+        if not patience.over:
+            return False
         log.info("scales, %s", _sentence(change))
         left_s = self._leadership.left_s
         try:
             async with asyncio.timeout(None if math.isinf(left_s) else left_s):
                 await self._scaler.apply(change)
         except TimeoutError:
-            return self._failed(ScaleUnavailable("another planner may lead by now"))
+            return self._failed(patience, ScaleUnavailable("another planner may lead by now"))
         except ScaleError as error:
-            return self._failed(error)
-        self._patience.worked()
+            return self._failed(patience, error)
+        patience.worked()
         self._standing.did(change)
         await self._scaler.tell(change, dry_run=False)
         return True
 
-    def _failed(self, error: ScaleError) -> bool:
+    def _failed(self, patience: Patience, error: ScaleError) -> bool:
         self._standing.failed(error)
-        self._patience.failed(error)
+        patience.failed(error)
         return False
 
 

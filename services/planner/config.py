@@ -1,5 +1,6 @@
 """The numbers that a planner decides by."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from baton.policy.fleet import Role
@@ -78,3 +79,8 @@ class PlannerConfig:
     def gpus(self, role: Role) -> int:
         """GPUs of one worker of a role."""
         return self.gpus_per_prefill if role is Role.PREFILL else self.gpus_per_decode
+
+    def fits(self, counts: Mapping[Role, int]) -> bool:
+        """Whether the budget has the GPUs for so many workers of each role."""
+        gpus = sum(self.gpus(role) * count for role, count in counts.items())
+        return self.gpu_budget == 0 or gpus <= self.gpu_budget

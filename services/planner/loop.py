@@ -53,7 +53,7 @@ class PlannerLoop:
         self._standing = standing
         self._memory = Memory(store, planner)
         self._looking = Patience(clock)
-        self._actor = Actor(scaler, leadership, standing, Patience(clock), dry_run=dry_run)
+        self._actor = Actor(scaler, leadership, standing, planner.config, clock, dry_run=dry_run)
         self._redis_away = False
         self._unsettled = False
         self._explained_at = float("-inf")

@@ -35,7 +35,7 @@ def share(wishes: Mapping[Role, Wish], config: PlannerConfig) -> Counts:
     go before needs and needs before what is only held, each next GPU to the pool that has the
     least part of it. A pool never shrinks below its floor, even where the budget is exceeded."""
     holds = {role: wish.hold for role, wish in wishes.items()}
-    if _fits(holds, config):
+    if config.fits(holds):
         return holds
     counts = {role: min(wish.current, wish.floor) for role, wish in wishes.items()}
     _fill(counts, {role: wish.floor for role, wish in wishes.items()}, config)
@@ -43,7 +43,7 @@ def share(wishes: Mapping[Role, Wish], config: PlannerConfig) -> Counts:
     _fill(counts, holds, config)
     current = {role: wish.current for role, wish in wishes.items()}
     moves = any(counts[role] < current[role] for role in counts)
-    allowed = _fits(current, config) and all(
+    allowed = config.fits(current) and all(
         wishes[role].floor <= current[role] <= config.most(role) for role in counts
     )
     if moves and allowed and _worst(counts, wishes) < BETTER * _worst(current, wishes):
@@ -56,16 +56,11 @@ def _fill(counts: dict[Role, int], wants: Counts, config: PlannerConfig) -> None
         short = [
             role
             for role in counts
-            if counts[role] < wants[role] and _fits({**counts, role: counts[role] + 1}, config)
+            if counts[role] < wants[role] and config.fits({**counts, role: counts[role] + 1})
         ]
         if not short:
             return
         counts[min(short, key=lambda one: (counts[one] / wants[one], one.value))] += 1
-
-
-def _fits(counts: Counts, config: PlannerConfig) -> bool:
-    gpus = sum(config.gpus(role) * count for role, count in counts.items())
-    return config.gpu_budget == 0 or gpus <= config.gpu_budget
 
 
 def _worst(counts: Counts, wishes: Mapping[Role, Wish]) -> float:

@@ -15,6 +15,7 @@ from services.planner.decision import Cause, Change, Decision, Sizing
 from services.planner.history import History
 from services.planner.observation import Observation, Pool
 from services.planner.scaler import ScaleConflict, ScaleError
+from services.planner.standing import direction
 
 
 def change(
@@ -61,6 +62,8 @@ class ToldScaler:
         self.failing: deque[ScaleError] = deque()
         self.blind: deque[ScaleError] = deque()
         """As `failing`, where pools are asked for."""
+        self.refusing: dict[tuple[Role, str], ScaleError] = {}
+        """What is never done, by role and way ("up", "down")."""
         self.told: list[tuple[Change, bool]] = []
 
     async def pools(self) -> Mapping[Role, Pool]:
@@ -71,6 +74,8 @@ class ToldScaler:
     async def apply(self, change: Change) -> None:
         if self.failing:
             raise self.failing.popleft()
+        if error := self.refusing.get((change.role, direction(change))):
+            raise error
         if self.now[change.role].replicas != change.current:
             raise ScaleConflict("changed meanwhile")
         self.now[change.role] = Pool(change.wanted, self.now[change.role].ready)

@@ -164,6 +164,40 @@ async def test_one_change_that_fails_does_not_hold_the_other_up(it):
     assert it.scaler.now == {Role.PREFILL: Pool(2, 1), Role.DECODE: Pool(2, 2)}
 
 
+@pytest.mark.parametrize("error", [ScaleDenied("no"), ScaleUnavailable("no"), ScaleConflict("no")])
+@pytest.mark.parametrize("refused", [(Role.DECODE, "down"), (Role.PREFILL, "up")])
+async def test_what_can_never_be_done_holds_nothing_else_up(it, error, refused):
+    it.scaler.refusing[refused] = error
+    decode, prefill = change(2, 1, victims=("decode-1",)), change(1, 2, Role.PREFILL)
+    it.planner.changes = (decode, prefill)
+    await it.rounds(3)
+    expected = {Role.DECODE: 1, Role.PREFILL: 2} | {
+        role: {Role.DECODE: 2, Role.PREFILL: 1}[role] for role, _ in [refused]
+    }
+    assert {role: pool.replicas for role, pool in it.scaler.now.items()} == expected
+    it.planner.changes = (change(it.replicas, 4),)  # nor the other way of the same pool
+    await it.rounds()
+    assert it.replicas == 4
+    assert it.standing.unsound_s == 5.0
+
+
+@pytest.mark.parametrize("error", [ScaleDenied("no"), ScaleUnavailable("no"), ScaleConflict("no")])
+async def test_a_pool_does_not_grow_into_gpus_that_the_other_has_still(caplog, error):
+    caplog.set_level(logging.INFO)
+    it = Planning(gpu_budget=3)
+    it.scaler.refusing[Role.DECODE, "down"] = error
+    it.planner.changes = (change(2, 1, victims=("decode-1",)), change(1, 2, Role.PREFILL))
+    await it.rounds(3)
+    assert it.scaler.now == {Role.PREFILL: Pool(1, 1), Role.DECODE: Pool(2, 2)}
+    assert "prefill stays at 1: no GPUs are free yet" in caplog.text
+    it.scaler.refusing.clear()
+    await it.rounds(13)
+    assert {role: pool.replicas for role, pool in it.scaler.now.items()} == {
+        Role.PREFILL: 2,
+        Role.DECODE: 1,
+    }
+
+
 async def test_an_orchestrator_that_is_away_is_asked_less_and_less(it, caplog):
     it.scaler.blind.extend([ScaleUnavailable("no answer")] * 4)
     await it.rounds(7)  # at 0, 5, 15 and 35 s

@@ -48,6 +48,10 @@ class LeaseElection:
         self._renew_s = renew_s
         self._until = -1.0
         self._seen: tuple[str | None, float] = (None, 0.0)
+        self._met = False
+        """Whether there was a lease before."""
+        self._missed_s: float | None = None
+        """Since when there is none; None: there is one."""
         self._holder = ""
         self._failing = False
         self._task: asyncio.Task[None] | None = None
@@ -106,12 +110,8 @@ class LeaseElection:
         try:
             lease = await self._read()
         except ScaleMissing:
-            try:
-                await self._create()
-            except ScaleConflict:
-                return False
-            self._is_held_by(self._identity)
-            return True
+            return await self._made()
+        self._met, self._missed_s = True, None
         holder = _spec(lease).holder_identity or ""
         if holder not in ("", self._identity) and not self._expired(lease):
             self._is_held_by(holder)
@@ -120,6 +120,21 @@ class LeaseElection:
             await self._write(lease, self._identity)
         except ScaleConflict:  # another one was faster
             return False
+        self._is_held_by(self._identity)
+        return True
+
+    async def _made(self) -> bool:
+        """Makes the lease where there is none. One that was deleted may have had a holder that
+        acts on: only the holder makes it again at once, the others when he has stopped."""
+        if self._missed_s is None:
+            self._missed_s = self._clock()
+        if self._met and self.left_s <= 0 and self._clock() - self._missed_s <= LEASE_S:
+            return False
+        try:
+            await self._create()
+        except ScaleConflict:
+            return False
+        self._met, self._missed_s = True, None
         self._is_held_by(self._identity)
         return True
 

@@ -110,6 +110,51 @@ async def test_of_two_that_begin_at_once_one_leads(cluster, election):
     assert one.left_s == 0
 
 
+async def test_a_lease_that_is_deleted_is_made_again_by_its_holder(cluster, election, clock):
+    one, two = election("one"), election("two")
+    for planner in (one, two):
+        await planner.turn()
+    del cluster.objects[KEY]
+    await two.turn()
+    assert (two.left_s, KEY in cluster.objects) == (0, False)
+    await one.turn()
+    await two.turn()
+    assert (one.left_s, two.left_s, holder(cluster)) == (LEAD_S, 0, "one")
+
+
+async def test_a_lease_that_is_deleted_is_free_when_its_holder_has_stopped(
+    cluster, election, clock
+):
+    one, two = election("one"), election("two")
+    for planner in (one, two):
+        await planner.turn()
+    del cluster.objects[KEY]
+    led = []
+    while two.left_s == 0:  # "one" reaches nothing any more
+        led.append(one.left_s)
+        clock.advance(RENEW_S)
+        await two.turn()
+    assert one.left_s == 0
+    assert 0 < len(led) * RENEW_S - LEASE_S <= 2 * RENEW_S
+    await one.turn()
+    assert (one.left_s, holder(cluster)) == (0, "two")
+
+
+async def test_who_comes_back_does_not_lead_at_once_by_a_lease_that_is_gone(
+    cluster, election, clock
+):
+    one, two = election("one"), election("two")
+    await one.turn()
+    clock.advance(LEASE_S + 1)
+    await two.turn()
+    clock.advance(LEASE_S + 1)
+    await two.turn()
+    assert two.left_s == LEAD_S
+    del cluster.objects[KEY]
+    await one.turn()
+    assert (one.left_s, two.left_s) == (0, LEAD_S)
+
+
 @pytest.mark.parametrize("status", [403, 503])
 async def test_one_that_can_not_renew_stops_in_time(cluster, election, clock, caplog, status):
     one = election("one")

@@ -5,6 +5,7 @@ from it. Knows no clock.
 """
 
 import json
+import math
 import struct
 import zlib
 from collections.abc import Mapping
@@ -18,6 +19,10 @@ SEASONS = 4
 MAX_BUCKETS = 8192
 _WIDTH = len(NAMES)
 _FORMAT = 1
+_MAX_BYTES = 4 * MAX_BUCKETS * (_WIDTH + 8)
+"""Of what is kept, not compressed."""
+_MOST = 1e37
+"""Most that a value is kept as: it has 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,7 @@ class History:
             "cold_start_s": {role.value: one for role, one in self.cold_start_s.items()},
             "buckets": list(self.buckets),
         }
-        values = [value for one in self.buckets.values() for value in one.values()]
+        values = [min(value, _MOST) for one in self.buckets.values() for value in one.values()]
         return zlib.compress(
             json.dumps(head).encode() + b"\n" + struct.pack(f"<{len(values)}f", *values)
         )
@@ -58,13 +63,16 @@ class History:
     def from_bytes(cls, data: bytes) -> "History":
         """What `to_bytes` wrote. Raises ValueError for anything else."""
         try:
-            head_json, _, packed = zlib.decompress(data).partition(b"\n")
+            inflate = zlib.decompressobj()
+            head_json, _, packed = inflate.decompress(data, _MAX_BYTES).partition(b"\n")
+            if not inflate.eof:
+                raise ValueError("it is cut off, or too long")
             head = json.loads(head_json)
             if head["format"] != _FORMAT:
                 raise ValueError(f"format {head['format']!r}")
             numbers = [int(number) for number in head["buckets"]]
             values = struct.unpack(f"<{_WIDTH * len(numbers)}f", packed)
-            return cls(
+            history = cls(
                 float(head["bucket_s"]),
                 {
                     number: Traffic(*values[_WIDTH * index : _WIDTH * (index + 1)])
@@ -72,5 +80,20 @@ class History:
                 },
                 {Role(name): float(one) for name, one in head["cold_start_s"].items()},
             )
-        except (zlib.error, struct.error, KeyError, TypeError, ValueError, AttributeError) as error:
+            history._check()
+        except (
+            *(zlib.error, struct.error, LookupError, TypeError, ValueError, AttributeError),
+            *(ArithmeticError, RecursionError),
+        ) as error:
             raise ValueError(f"not a planner's history: {error!r}") from error
+        return history
+
+    def _check(self) -> None:
+        """Raises ValueError for what no planner measures: forecasts would fail for ever."""
+        numbers = list(self.buckets)
+        if numbers != sorted(numbers) or (numbers and numbers[-1] - numbers[0] > MAX_BUCKETS):
+            raise ValueError("its pieces are not in order, or too far apart")
+        measured = [self.bucket_s, *self.cold_start_s.values()]
+        measured += [value for one in self.buckets.values() for value in one.values()]
+        if not all(0 <= value < math.inf for value in measured):
+            raise ValueError("it has values that are not from 0 on")

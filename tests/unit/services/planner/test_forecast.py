@@ -1,6 +1,9 @@
 """What is remembered of the load, and foreseen from it."""
 
+import json
 import math
+import zlib
+from dataclasses import replace
 
 import pytest
 
@@ -91,6 +94,43 @@ def test_a_history_comes_back_as_it_was():
     for junk in (b"", b"junk", history.to_bytes()[:-5]):
         with pytest.raises(ValueError, match="not a planner's history"):
             History.from_bytes(junk)
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [("load", -1.0), ("load", math.nan)]
+    + [(where, one) for where in ("start", "length") for one in (-1.0, math.nan, math.inf)],
+)
+def test_values_that_nobody_measures_are_no_history(where, value):
+    history = {
+        "load": History(300, {7: ONE, 8: replace(ONE, new_pairs=value)}),
+        "start": remembered([1.0]).with_cold_start(Role.DECODE, value),
+        "length": History(value, {7: ONE}),
+    }[where]
+    kept = history.to_bytes()
+    with pytest.raises(ValueError, match="not a planner's history"):
+        History.from_bytes(kept)
+
+
+@pytest.mark.parametrize("numbers", [[0, 10**12], [8, 7], [0, 2**13 + 1]])
+def test_pieces_that_are_not_in_order_or_too_far_apart_are_no_history(numbers):
+    kept = History(300, dict.fromkeys(numbers, ONE)).to_bytes()
+    with pytest.raises(ValueError, match="not in order, or too far apart"):
+        History.from_bytes(kept)
+
+
+def test_bytes_of_any_kind_are_no_history():
+    head = {"format": 1, "bucket_s": 300, "cold_start_s": {}, "buckets": []}
+    heads = [head | {"buckets": [1e999]}, head | {"cold_start_s": []}, head | {"buckets": [7]}, []]
+    texts = [json.dumps(one).encode() for one in heads] + [b"[" * 100_000, b"0" * 50_000_000]
+    for text in texts:
+        with pytest.raises(ValueError, match="not a planner's history"):
+            History.from_bytes(zlib.compress(text + b"\n"))
+
+
+def test_a_load_without_measure_can_be_kept():
+    history = History(300, {7: replace(ONE, new_pairs=1e300)})
+    assert History.from_bytes(history.to_bytes()).buckets[7].new_pairs == pytest.approx(1e37)
 
 
 def test_old_pieces_go():

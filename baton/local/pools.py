@@ -89,7 +89,7 @@ class Pools:
     def _follow(self, kind: Kind, wanted: Wanted) -> None:
         running = self._workforce.running(kind)
         because = f": {wanted.why}" if wanted.why else ""
-        for name in surplus(running, wanted):
+        for name in surplus(running, wanted, self._workforce.is_ready):
             self._say(f"stopping {name}{because}")
             self._starting.pop(name, None)
             self._workforce.retire(name)
@@ -113,8 +113,11 @@ class Pools:
             self._say(f"{name} ready after {taken:.1f} s")
 
 
-def surplus(running: Sequence[str], wanted: Wanted) -> list[str]:
-    """Which of the running workers are to stop: victims in their order, then the newest."""
-    victims = [name for name in dict.fromkeys(wanted.victims) if name in running]
-    others = [name for name in reversed(running) if name not in victims]
-    return [*victims, *others][: max(0, len(running) - wanted.workers)]
+def surplus(running: Sequence[str], wanted: Wanted, is_ready: Callable[[str], bool]) -> list[str]:
+    """Which of the running workers are to stop: those that do not serve yet, the newest first,
+    then victims in their order, then the newest."""
+    newest = list(reversed(running))
+    starting = [name for name in newest if not is_ready(name)]
+    victims = [name for name in wanted.victims if name in running]
+    first = dict.fromkeys([*starting, *victims, *newest])
+    return list(first)[: max(0, len(running) - wanted.workers)]

@@ -194,8 +194,25 @@ def test_what_cannot_be_started_is_told_once_and_tried_again(make):
 
 def test_victims_go_first_and_then_the_newest():
     running = ["decode-0", "decode-2", "decode-1"]
-    assert surplus(running, Wanted(3)) == []
-    assert surplus(running, Wanted(4, ("decode-0",))) == []
-    assert surplus(running, Wanted(2)) == ["decode-1"]
-    assert surplus(running, Wanted(2, ("decode-2", "decode-0"))) == ["decode-2"]
-    assert surplus(running, Wanted(1, ("gone", "decode-0", "decode-0"))) == ["decode-0", "decode-1"]
+
+    def stopped(workers, *victims, starting=()):
+        return surplus(running, Wanted(workers, victims), lambda name: name not in starting)
+
+    assert stopped(3) == []
+    assert stopped(4, "decode-0") == []
+    assert stopped(2) == ["decode-1"]
+    assert stopped(2, "decode-2", "decode-0") == ["decode-2"]
+    assert stopped(1, "gone", "decode-0", "decode-0") == ["decode-0", "decode-1"]
+    # Who does not serve yet has nothing to move.
+    assert stopped(2, starting=["decode-0"]) == ["decode-0"]
+    assert stopped(2, "decode-1", starting=["decode-0"]) == ["decode-0"]
+    assert stopped(1, "decode-1", starting=["decode-0"]) == ["decode-0", "decode-1"]
+    assert stopped(1, "decode-0", starting=["decode-0", "decode-1"]) == ["decode-1", "decode-0"]
+
+
+def test_a_worker_that_serves_does_not_go_while_another_starts(make):
+    it = make(max_decode=3)
+    it.want(1, 3)
+    it.workforce.ready.add("decode-2")
+    assert it.want(1, 2)[1:] == ["stopping decode-1"]
+    assert it.running() == ["prefill-0", "decode-0", "decode-2"]

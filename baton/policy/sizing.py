@@ -16,6 +16,8 @@ from baton.policy.fleet import GROWTH_TOKENS, Role, Worker
 
 MEASURED = 0.5
 """A cost model with a larger relative error is not to be counted on where there are others."""
+MANY = 1_000_000
+"""Workers from which on it does not matter how many more there are."""
 MAX_SPREAD = 4.0
 """Most that the squared variation of prompts' work is taken for."""
 ITL_SHARE = 0.9
@@ -83,8 +85,12 @@ class Profile:
     @classmethod
     def of(cls, workers: Sequence[Worker], role: Role) -> "Profile | None":
         """The worker of the role whose speed is the median, among those that have measured
-        themselves if there are any. None: there is no worker."""
-        known = [worker for worker in workers if worker.role is role]
+        themselves if there are any. None: there is no worker that has room for anything."""
+        known = [
+            worker
+            for worker in workers
+            if worker.role is role and min(worker.capacity.sequences, worker.capacity.kv_tokens) > 0
+        ]
         sure = [worker for worker in known if worker.cost.relative_error <= MEASURED]
         ranked = sorted(sure or known, key=lambda one: (_speed(one), one.worker_id))
         if not ranked:
@@ -143,7 +149,8 @@ def prefill_need(traffic: Traffic, profile: Profile, targets: Targets) -> Need:
     slack_s = max(targets.ttft_s - alone_s, alone_s)
     spread = traffic.spread
     workers = math.floor(busy) + 1
-    while late(workers, busy, alone_s, spread, slack_s) > 1 - targets.attainment:
+    # Of so many, hardly any are there for the waits alone.
+    while workers < MANY and late(workers, busy, alone_s, spread, slack_s) > 1 - targets.attainment:
         workers += 1
     return Need(workers, busy)
 

@@ -89,7 +89,8 @@ class Planner:
             if profile is not None:
                 self._profiles[role] = profile
         alarms, notes = recent.watch.look(observation, views, recent.meter)
-        estimates = self._estimates(at_s)
+        estimates, unknown = self._estimates(at_s)
+        notes += unknown
         wishes = {
             role: self._wish(
                 at_s,
@@ -109,15 +110,21 @@ class Planner:
             tuple(notes),
         )
 
-    def _estimates(self, at_s: float) -> Mapping[Role, Estimate]:
+    def _estimates(self, at_s: float) -> tuple[Mapping[Role, Estimate], list[str]]:
+        """What each role needs, where that is known; and what can't be told."""
         if self.present is None:
-            return {}
+            return {}, []
         foreseen = self._recent.foresight.until(self.history, self.present, at_s)
         self.foreseen = foreseen[-1].traffic if foreseen else None
-        return {
-            role: estimate(role, self.present, foreseen, profile, self.config)
-            for role, profile in sorted(self._profiles.items(), key=lambda one: one[0].value)
-        }
+        estimates, notes = {}, []
+        for role, profile in sorted(self._profiles.items(), key=lambda one: one[0].value):
+            try:
+                found = estimate(role, self.present, foreseen, profile, self.config)
+            except (ArithmeticError, ValueError) as error:  # a worker or a sum that says nonsense
+                notes.append(f"what {role.value} needs can't be told: {error!r}")
+            else:
+                estimates[role] = found
+        return estimates, notes
 
     def _wish(
         self, at_s: float, view: PoolView, estimate: Estimate | None, alarm: Alarm | None

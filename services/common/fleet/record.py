@@ -4,7 +4,9 @@ Knows only the two types.
 """
 
 import logging
+import math
 from collections.abc import Mapping
+from dataclasses import astuple, replace
 
 from google.protobuf.message import DecodeError
 
@@ -138,7 +140,8 @@ def _to_cost(cost: StepCost) -> worker_pb2.StepCost:
 
 
 def _from_cost(cost: worker_pb2.StepCost) -> StepCost:
-    return StepCost(
+    """Raises ValueError for times that are none: all that compares workers would go wrong."""
+    found = StepCost(
         base_s=cost.base_seconds,
         prompt_token_s=cost.prompt_token_seconds,
         prompt_pair_s=cost.prompt_pair_seconds,
@@ -146,6 +149,10 @@ def _from_cost(cost: worker_pb2.StepCost) -> StepCost:
         context_token_s=cost.context_token_seconds,
         relative_error=cost.relative_error,
     )
+    times = astuple(replace(found, relative_error=0.0))
+    if not all(0 <= value < math.inf for value in times):
+        raise ValueError(f"it takes {found}")
+    return found
 
 
 def _to_load(load: Load) -> worker_pb2.WorkerLoad:

@@ -52,6 +52,7 @@ ROUTER_LIFE_S = 3.0
 """A router that is silent for longer loses its places in the queue."""
 _BATCH_LIFE_S = 3600
 """For so long it is known which batch of demand a source added last."""
+_MOST_DEMAND = 1e30
 _BLOCK_S = 1.0
 _BLOCK_MS = round(1000 * _BLOCK_S)
 _RETRY_S = 0.2
@@ -251,9 +252,10 @@ class FleetStore:
             await self._scripts.run("add_demand", batch.source, batch.number, _BATCH_LIFE_S, *flat)
 
     async def demand(self) -> DemandTotals:
-        """What clients have asked of the fleet so far, as all routers have told it."""
+        """What clients have asked of the fleet so far, as all routers have told it; 0 for what
+        is no sum."""
         sums = await self._scripts.run("demand", *NAMES)
-        return DemandTotals(*(float(one or 0) for one in sums))
+        return DemandTotals(*map(_sum, sums))
 
     async def keep(self, name: str, value: bytes) -> None:
         """Keeps a small value under a name of the caller's, in place of the one before."""
@@ -295,6 +297,14 @@ def _key(hold: Hold) -> str:
 
 def _pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _sum(found: bytes | None) -> float:
+    try:
+        value = float(found or 0)
+    except ValueError:
+        return 0.0
+    return value if 0 <= value <= _MOST_DEMAND else 0.0
 
 
 def _plan(plan: Plan) -> list[dict[str, object]]:

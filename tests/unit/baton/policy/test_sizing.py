@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.policy.cost import StepCost
-from baton.policy.fleet import Role
+from baton.policy.fleet import Role, Usage
 from baton.policy.sizing import Profile, Targets, Traffic, decode_need, late, prefill_need
 from tests.support import policy
 
@@ -86,3 +86,16 @@ def test_a_pool_is_as_fast_as_its_median_measured_worker():
     unsure = Profile.of(known[3:], Role.DECODE)
     assert unsure is not None
     assert unsure.cost == prior
+
+
+@pytest.mark.parametrize("capacity", [Usage(0, 0), Usage(8, 0), Usage(0, 9000), Usage(-1, -1)])
+def test_a_worker_without_room_says_nothing_of_a_pool(capacity):
+    empty, whole = policy.worker("a", capacity=capacity), policy.worker("b")
+    assert Profile.of([empty], Role.DECODE) is None
+    assert Profile.of([empty, whole], Role.DECODE) == Profile.of([whole], Role.DECODE)
+
+
+@pytest.mark.parametrize("factor", [1e6, 1e12, 1e15, 1e20])
+def test_a_load_without_measure_is_counted_at_once(factor):
+    need = prefill_need(ONE * factor, PROFILE, TARGETS)
+    assert need.busy < need.workers <= 1.01 * need.busy

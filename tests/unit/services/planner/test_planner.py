@@ -2,19 +2,20 @@
 
 import math
 import random
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from baton.policy.cost import StepCost
 from baton.policy.fleet import Role, Usage
 from services.common.fleet.demand import DemandTotals
 from services.planner.decision import Cause
 from services.planner.history import History
 from services.planner.observation import Pool
 from services.planner.planner import Planner
-from tests.support.planning import CONFIG, REQUEST, ROOM, observed, times, workers, world
+from tests.support.planning import CONFIG, COST, REQUEST, ROOM, observed, times, workers, world
 
 
 def changes(decisions, role):
@@ -264,3 +265,20 @@ def test_whatever_it_sees_bounds_budget_and_kv_hold(seen, budget):
                 )
         after = sum(config.gpus(role) * count for role, count in counts.items())
         assert budget == 0 or after <= max(budget, before)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e300])
+@pytest.mark.parametrize("name", [field.name for field in fields(StepCost)][:5])
+def test_a_pool_that_speaks_nonsense_leaves_the_other_one_its_size(name, value):
+    it = world()
+    nonsense = replace(COST, **{name: value})
+    for _ in range(30):
+        it.at_s += 5
+        it.totals += times(REQUEST, 5 * 60.0)
+        known = workers(Role.PREFILL, 2)
+        known += [replace(one, cost=nonsense) for one in workers(Role.DECODE, 2)]
+        decision = it.planner.decide(observed(it.at_s, it.totals, known))
+    wanted = {change.role: change.wanted for change in decision.changes}
+    assert 5 < wanted[Role.PREFILL] < 20
+    told = [one for one in decision.held_back if "what decode needs can't be told" in one]
+    assert len(told) == (Role.DECODE not in {one.role for one in decision.sizings})

@@ -1,11 +1,13 @@
 """What clients have asked of a fleet, and what its processes keep, in Redis."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 import redis
 
 from baton.errors import Unavailable
+from baton.naming import new_id
 from services.common.fleet.demand import Batch, DemandTotals
 from services.common.fleet.store import FleetStore
 
@@ -79,3 +81,16 @@ async def test_a_value_is_kept_until_the_next_of_its_name(store):
     await store.keep("other", b"")
     assert await store.kept("history") == value
     assert await store.kept("other") == b""
+
+
+@pytest.mark.parametrize("junk", ["nan", "inf", "-1e9", "1e300", "many", ""])
+async def test_a_sum_that_is_none_is_nothing_and_begins_anew(redis_server, junk):
+    fleet = new_id("fleet")
+    store = FleetStore(redis_server.url, fleet, timeout_s=10.0)
+    await store.add_demand(ASKED)
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.hset(f"{{baton:{fleet}}}:demand", "prompt_tokens", junk)
+    assert await store.demand() == replace(ASKED, prompt_tokens=0.0)
+    await store.add_demand(ASKED)
+    assert await store.demand() == replace(ASKED + ASKED, prompt_tokens=ASKED.prompt_tokens)
+    await store.close()

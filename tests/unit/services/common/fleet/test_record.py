@@ -1,5 +1,6 @@
 """Workers to bytes and back."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -49,7 +50,21 @@ def test_an_unknown_role_is_refused():
         from_record(worker_pb2.WorkerRecord(worker_id="w"))
 
 
-@pytest.mark.parametrize("data", [b"\xff", worker_pb2.WorkerRecord(role=9).SerializeToString()])
+def nonsense(value):
+    """A worker whose steps take such a time."""
+    record = to_record(worker("later"))
+    record.cost.prompt_pair_seconds = value
+    return record.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff",
+        worker_pb2.WorkerRecord(role=9).SerializeToString(),
+        *map(nonsense, (math.nan, math.inf, -math.inf, -1e-9)),
+    ],
+)
 def test_a_record_that_says_nothing_here_costs_no_other_worker_its_place(data, caplog):
     good = to_record(worker("a")).SerializeToString()
     records = Records()

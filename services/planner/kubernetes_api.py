@@ -16,7 +16,8 @@ from services.planner.scaler import ScaleConflict, ScaleDenied, ScaleError, Scal
 
 REQUEST_S = 5.0
 """Longest time that an answer is waited for."""
-_BUSY = 429
+_PASSING = {408, 410, 425, 429}
+"""Of 400 to 499, what is no refusal."""
 _MAX_MESSAGE = 300
 
 T = TypeVar("T")
@@ -48,15 +49,18 @@ async def asked(what: str, call: Coroutine[Any, Any, T], within_s: float = REQUE
     """The call's answer. `what` begins the sentence of the error that it may raise instead."""
     try:
         async with asyncio.timeout(within_s):
-            return await call
+            answer = await call
     except ApiException as error:
         raise _judged(what, error) from error
     except TimeoutError as error:
         raise ScaleUnavailable(f"{what}: no answer within {within_s:g} s") from error
     except (aiohttp.ClientError, OSError) as error:
         raise ScaleUnavailable(f"{what}: {str(error) or type(error).__name__}") from error
-    except (config.ConfigException, OpenApiException, ValueError) as error:
+    except (config.ConfigException, OpenApiException, ValueError, RecursionError) as error:
         raise ScaleUnavailable(f"{what}: not an answer of Kubernetes: {_line(error)}") from error
+    if answer is None:
+        raise ScaleUnavailable(f"{what}: not an answer of Kubernetes: nothing")
+    return answer
 
 
 def now() -> datetime:
@@ -77,7 +81,7 @@ def _judged(what: str, error: ApiException) -> ScaleError:
         return ScaleMissing(told)
     if status == 409:
         return ScaleConflict(told)
-    if 400 <= status < 500 and status != _BUSY:
+    if 400 <= status < 500 and status not in _PASSING:
         return ScaleDenied(told)
     return ScaleUnavailable(told)
 

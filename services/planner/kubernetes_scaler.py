@@ -74,6 +74,8 @@ class KubernetesScaler:
         if deployment.metadata.uid:
             self._uids[name] = deployment.metadata.uid
         replicas = deployment.spec.replicas
+        if replicas is not None and replicas < 0:
+            raise ScaleUnavailable(f"the Deployment {name} has {replicas} replicas")
         ready = deployment.status.ready_replicas if deployment.status else None
         return Pool(replicas=1 if replicas is None else replicas, ready=ready or 0)
 
@@ -90,7 +92,9 @@ class KubernetesScaler:
 
     async def _write(self, name: str, scale: V1Scale, change: Change) -> None:
         version = scale.metadata.resource_version if scale.metadata else None
-        await asked(
+        if not version:
+            raise ScaleUnavailable(f"the scale of {name} does not say which version it is")
+        written = await asked(
             f"cannot scale {name}",
             self._apps.patch_namespaced_deployment_scale(
                 name,
@@ -99,6 +103,11 @@ class KubernetesScaler:
                 _content_type="application/merge-patch+json",
             ),
         )
+        replicas = written.spec.replicas if written.spec else None
+        if replicas != change.wanted:
+            raise ScaleUnavailable(
+                f"{name} has {replicas} replicas, and was to have {change.wanted}"
+            )
 
 
 def _selector(name: str, scale: V1Scale) -> str:

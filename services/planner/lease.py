@@ -13,7 +13,7 @@ from collections.abc import Callable
 from kubernetes.aio.client import ApiClient, CoordinationV1Api, V1Lease, V1LeaseSpec, V1ObjectMeta
 
 from services.planner.kubernetes_api import ScaleMissing, asked, micro_time, now
-from services.planner.scaler import ScaleConflict, ScaleError
+from services.planner.scaler import ScaleConflict, ScaleError, ScaleUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -173,7 +173,7 @@ class LeaseElection:
             ),
         )
         call = self._leases.create_namespaced_lease(self._namespace, lease)
-        await asked(f"cannot make the lease {self._name}", call, _REQUEST_S)
+        self._check(await asked(f"cannot make the lease {self._name}", call, _REQUEST_S))
 
     async def _write(self, lease: V1Lease, holder: str) -> None:
         """Raises ScaleConflict where it is not what was read any more."""
@@ -187,7 +187,14 @@ class LeaseElection:
             lease_transitions=(spec.lease_transitions or 0) + (changed and bool(holder)),
         )
         call = self._leases.replace_namespaced_lease(self._name, self._namespace, lease)
-        await asked(f"cannot write the lease {self._name}", call, _REQUEST_S)
+        written = await asked(f"cannot write the lease {self._name}", call, _REQUEST_S)
+        if holder:
+            self._check(written)
+
+    def _check(self, written: V1Lease) -> None:
+        """Raises ScaleUnavailable unless it says that it is ours: a proxy may answer anything."""
+        if _spec(written).holder_identity != self._identity:
+            raise ScaleUnavailable(f"the lease {self._name} was written, and is not ours")
 
 
 def _spec(lease: V1Lease) -> V1LeaseSpec:

@@ -54,6 +54,8 @@ class Cluster(kmock.KubernetesEmulator):
         self.versions = itertools.count(1)
         self.failing: dict[tuple[str, str], int] = {}
         """Statuses by verb and resource."""
+        self.answering: dict[tuple[str, str], str] = {}
+        """What is answered, whatever was asked, by verb and resource."""
         self.silent: set[tuple[str, str]] = set()
         """What is never answered, by verb and resource."""
         self.meanwhile: list[tuple[str, str, Any]] = []
@@ -148,6 +150,8 @@ class Cluster(kmock.KubernetesEmulator):
             await asyncio.sleep(3600)
         if status := self.failing.get(what):
             raise Refused(status, f"made to answer {status}")
+        if (text := self.answering.get(what)) is not None:
+            return aiohttp.web.Response(text=text, content_type="application/json")
         self._permit(request, verb, plural)
         answer = aiohttp.web.json_response(await self._answer(request, verb))
         for one in [one for one in self.meanwhile if one[:2] == what]:

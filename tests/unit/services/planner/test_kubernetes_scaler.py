@@ -110,7 +110,7 @@ async def test_what_is_forbidden_is_denied(cluster, scaler, status):
         await scaler.apply(change(0, 1))
 
 
-@pytest.mark.parametrize("status", [404, 429, 500, 503])
+@pytest.mark.parametrize("status", [404, 408, 410, 425, 429, 500, 503])
 async def test_what_may_pass_is_unavailable(cluster, scaler, status):
     cluster.failing["get", "deployments"] = status
     with pytest.raises(ScaleUnavailable, match=f"cannot read the Deployment .*: {status}"):
@@ -144,6 +144,44 @@ async def test_no_answer_is_not_waited_for(cluster, api):
 async def test_answers_that_are_none(cluster, scaler):
     cluster.put((DEPLOYMENTS, NAMESPACE, DECODE), {"metadata": {"name": 3}})
     with pytest.raises(ScaleUnavailable, match="not an answer of Kubernetes"):
+        await scaler.pools()
+
+
+JUNK = ["null", "[]", "{}", "7", "", "<html>", "[" * 100_000, '{"spec": {"replicas": "many"}}']
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        ("get", "deployments"),
+        ("get", "deployments/scale"),
+        ("list", "pods"),
+        ("patch", "pods"),
+        ("patch", "deployments/scale"),
+    ],
+)
+async def test_whatever_is_answered_is_done_or_a_failure(cluster, scaler, what):
+    for junk in JUNK:
+        cluster.deploy(DECODE, "decode", 3)
+        cluster.answering = {what: junk}
+        try:
+            await scaler.pools()
+            await scaler.apply(change(3, 2, list(cluster.pods("decode"))[:1]))
+            done = what == ("patch", "pods")
+        except (ScaleUnavailable, ScaleConflict):
+            done = False
+        assert cluster.replicas(DECODE) == 3 - done
+
+
+async def test_an_event_is_never_a_failure(cluster, scaler):
+    for junk in JUNK:
+        cluster.answering["create", "events"] = junk
+        await scaler.tell(change(3, 2), dry_run=False)
+
+
+async def test_fewer_than_none_are_no_replicas(cluster, scaler):
+    cluster.set_replicas(DECODE, -3)
+    with pytest.raises(ScaleUnavailable, match=f"Deployment {DECODE} has -3 replicas"):
         await scaler.pools()
 
 

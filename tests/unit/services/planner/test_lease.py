@@ -172,6 +172,24 @@ async def test_one_that_can_not_renew_stops_in_time(cluster, election, clock, ca
     assert one.left_s == LEAD_S
 
 
+@pytest.mark.parametrize("verbs", [("get", "update"), ("create",), ("update",)])
+async def test_nobody_leads_by_answers_that_are_none(cluster, election, clock, verbs):
+    gone, one = election("gone"), election("one")
+    if verbs == ("update",):
+        await gone.start()
+        await gone.close()
+    for junk in ("null", "{}", "[]", "7", "", '{"spec": {"holderIdentity": ""}}'):
+        cluster.answering = {(verb, "leases"): junk for verb in verbs}
+        await one.turn()
+        assert one.left_s == 0
+    cluster.answering.clear()
+    for _ in range(2):
+        await one.turn()
+        clock.advance(LEASE_S + 1)
+    await one.turn()
+    assert (one.left_s, holder(cluster)) == (LEAD_S, "one")
+
+
 async def test_a_planner_that_ends_makes_room_at_once(cluster, election):
     one, two = election("one"), election("two")
     await one.start()

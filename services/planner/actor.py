@@ -12,7 +12,7 @@ from services.planner.leadership import Leadership
 from services.planner.observation import Observation
 from services.planner.patience import Patience
 from services.planner.scaler import ScaleError, Scaler, ScaleUnavailable
-from services.planner.standing import Standing, direction
+from services.planner.standing import Standing
 
 log = logging.getLogger(__name__)
 
@@ -74,11 +74,10 @@ class Actor:
 
     def _fits(self, change: Change, asked: Mapping[Role, int]) -> bool:
         """Whether a pool can grow now: the other one, that was to shrink for it, may not have."""
-        grows = change.wanted > change.current
-        return not grows or self._config.fits({**asked, change.role: change.wanted})
+        return change.direction == "down" or self._config.fits({**asked, change.role: change.wanted})
 
     async def _apply(self, change: Change) -> bool:
-        patience = self._patience[change.role, direction(change)]
+        patience = self._patience[change.role, change.direction]
         if not patience.over:
             return False
         log.info("scales, %s", _sentence(change))
@@ -103,12 +102,16 @@ class Actor:
 
 def _unseen(change: Change, seen: Observation) -> str:
     """Why a pool must not shrink on what was seen: where workers that serve are not registered,
-    what they hold is not known."""
+    what they hold is not known; and those that are not ready go before any victim."""
     if change.direction == "up":
         return ""
-    registered = sum(worker.role is change.role for worker in seen.workers)
-    ready = seen.pools[change.role].ready
-    return f"{ready} workers serve, {registered} are registered" if registered < ready else ""
+    known = [one for one in seen.workers if one.role is change.role and not one.draining]
+    registered, ready = len(known), seen.pools[change.role].ready
+    if registered < ready:
+        return f"{ready} workers serve, {registered} are registered"
+    if registered > ready and any(one.sequences for one in known):
+        return f"{ready} of {registered} workers are ready, and one that is not may be busy"
+    return ""
 
 
 def _sentence(change: Change) -> str:

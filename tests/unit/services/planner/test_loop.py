@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from baton.policy.fleet import Role
+from baton.policy.fleet import Role, Usage
 from baton.policy.sizing import Traffic
 from services.common.fleet.demand import DemandTotals
 from services.planner.decision import Cause
@@ -234,6 +234,27 @@ async def test_a_pool_does_not_shrink_while_its_workers_are_not_seen(it, caplog)
     it.planner.changes = (change(2, 4),)
     await it.rounds()
     assert it.replicas == 4
+
+
+async def test_a_worker_that_drains_does_not_stand_for_one_that_is_not_seen(it):
+    it.store.workers = (DECODE[0], replace(DECODE[1], draining=True))
+    it.planner.changes = (change(2, 1),)
+    await it.rounds()
+    assert it.replicas == 2
+
+
+async def test_a_pool_does_not_shrink_where_a_busy_worker_would_go_first(it, caplog):
+    idle = (*DECODE, worker("decode-2"))
+    busy = (*DECODE, worker("decode-2", running=Usage(1, 100)))
+    it.scaler.now[Role.DECODE] = Pool(3, 2)
+    it.planner.changes = (change(3, 2),)
+    it.store.workers = busy
+    await it.rounds()
+    assert it.replicas == 3
+    assert "decode stays at 3: 2 of 3 workers are ready, and one that is not may be" in caplog.text
+    it.store.workers = idle
+    await it.rounds()
+    assert it.replicas == 2
 
 
 async def test_a_bug_ends_no_loop(it, caplog):

@@ -81,6 +81,8 @@ class Profile:
     step_tokens: int
     sequences: int
     kv_tokens: int
+    measured: bool = True
+    """Whether the cost is of steps, not a prior."""
 
     @classmethod
     def of(cls, workers: Sequence[Worker], role: Role) -> "Profile | None":
@@ -97,7 +99,10 @@ class Profile:
             return None
         middle = ranked[len(ranked) // 2]
         capacity = middle.capacity
-        return cls(middle.cost, middle.step_tokens, capacity.sequences, capacity.kv_tokens)
+        return cls(
+            *(middle.cost, middle.step_tokens, capacity.sequences, capacity.kv_tokens),
+            measured=bool(sure),
+        )
 
     def prompt_s(self, traffic: Traffic) -> float:
         """Seconds to compute a mean prompt with nothing beside it."""

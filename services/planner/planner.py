@@ -86,7 +86,8 @@ class Planner:
         self.present = recent.meter.present() or self.present
         for role in Role:
             profile = Profile.of(observation.workers, role)
-            if profile is not None:
+            # After a restart of all workers those before tell more than the priors of the new.
+            if profile is not None and (profile.measured or role not in self._profiles):
                 self._profiles[role] = profile
         alarms, notes = recent.watch.look(observation, views, recent.meter)
         estimates, unknown = self._estimates(at_s)

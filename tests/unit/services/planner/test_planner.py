@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.policy.cost import StepCost
+from baton.policy.cost import PRIORS, StepCost
 from baton.policy.fleet import Role, Usage
 from services.common.fleet.demand import DemandTotals
 from services.planner.decision import Cause
@@ -282,3 +282,17 @@ def test_a_pool_that_speaks_nonsense_leaves_the_other_one_its_size(name, value):
     assert 5 < wanted[Role.PREFILL] < 20
     told = [one for one in decision.held_back if "what decode needs can't be told" in one]
     assert len(told) == (Role.DECODE not in {one.role for one in decision.sizings})
+
+
+def test_workers_that_all_begin_anew_do_not_make_a_pool_grow():
+    it = world()
+    for look in range(200):
+        it.at_s += 5
+        it.totals += times(REQUEST, 5 * 2.0)
+        cold = look >= 100
+        known = [
+            replace(one, cost=PRIORS["cpu"] if cold else COST)
+            for one in (*workers(Role.PREFILL, 2), *workers(Role.DECODE, 2))
+        ]
+        decision = it.planner.decide(observed(it.at_s, it.totals, known))
+        assert all(change.wanted <= 2 for change in decision.changes)

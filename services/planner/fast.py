@@ -29,6 +29,9 @@ IDLE = 0.7
 """Share in use below which more workers would not make streams faster."""
 SURE = 2.0
 """Standard deviations that a share of held targets must be below what is wanted."""
+LATE = 5.0
+"""Multiple of a cold start after which workers that have not come may never: they keep the pool
+from growing only where they are more than it grows by."""
 STEP = 0.25
 """By how much a pool grows at once, at least a worker."""
 
@@ -66,6 +69,8 @@ class Watch:
     """Whether requests waited though prompts would have been begun: for room to decode."""
     ready: dict[Role, int] = field(default_factory=dict)
     grown_s: dict[Role, float] = field(default_factory=dict)
+    counts: dict[Role, tuple[float, int, int]] = field(default_factory=dict)
+    """Since when each pool has so many replicas, and ready workers."""
     at_s: float = 0.0
 
     def look(
@@ -77,6 +82,8 @@ class Watch:
             if view.ready > self.ready.get(role, view.ready):
                 self.grown_s[role] = self.at_s
             self.ready[role] = view.ready
+            if self.counts.get(role, ())[1:] != (view.replicas, view.ready):
+                self.counts[role] = (self.at_s, view.replicas, view.ready)
         prefill, decode = views[Role.PREFILL], views[Role.DECODE]
         queued_s = observation.queued_s / max(1, len(prefill.workers))
         self.waits.append(queued_s + prefill.backlog_s)
@@ -98,11 +105,17 @@ class Watch:
         name = sign.role.value
         if not sign.helps:
             return f"more {name} workers would not help"
-        if view.starting:
+        if view.starting and not self._late(view):
             return f"{view.starting} {name} workers are on their way"
         if self.at_s - self.grown_s.get(sign.role, -math.inf) < self.config.period_s:
             return f"the last {name} worker has only just come"
         return ""
+
+    def _late(self, view: PoolView) -> bool:
+        """Whether the workers that start are a few that may never come."""
+        long_s = self.at_s - self.counts[view.role][0]
+        few = view.starting <= max(1, math.floor(STEP * view.ready))
+        return few and view.ready > 0 and long_s > LATE * self.config.cold_start_s
 
     def _first_tokens(self, meter: Meter, observation: Observation) -> Sign | None:
         if len(self.waits) < LOOKS:

@@ -296,3 +296,30 @@ def test_workers_that_all_begin_anew_do_not_make_a_pool_grow():
         ]
         decision = it.planner.decide(observed(it.at_s, it.totals, known))
         assert all(change.wanted <= 2 for change in decision.changes)
+
+
+def late_pool(seconds, asked, coming):
+    """Replicas after each look of a pool whose requests are all late, with `coming(replicas)`
+    ready workers."""
+    it, replicas = world(), [asked]
+    each = replace(REQUEST, ttft_held=0.0)
+    for _ in range(0, seconds, 5):
+        it.at_s += 5
+        it.totals += times(each, 5 * 20.0)
+        pool = Pool(replicas[-1], coming(replicas[-1]))
+        known = workers(Role.PREFILL, pool.ready) + workers(Role.DECODE, 2)
+        seen = observed(it.at_s, it.totals, known, pool, waiting=50, queued_s=60.0)
+        found = changes([it.planner.decide(seen)], Role.PREFILL)
+        replicas.append(found[0].wanted if found else replicas[-1])
+    return replicas
+
+
+def test_one_worker_that_never_comes_does_not_keep_a_pool_small():
+    replicas = late_pool(1200, 3, lambda asked: asked - 1)
+    assert replicas[-1] > 6
+
+
+@pytest.mark.parametrize("ready", [0, 1, 3, 8])
+def test_workers_that_never_come_do_not_make_a_pool_grow_for_ever(ready):
+    replicas = late_pool(7200, ready + 1, lambda asked: min(asked, ready))
+    assert max(replicas) <= ready + 1 + max(1, ready // 4) + 1

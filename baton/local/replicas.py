@@ -61,7 +61,7 @@ class Replicas:
             found = json.loads(path.read_text())
         except OSError as error:
             raise Problem(f"cannot read {path}: {error.strerror}") from error
-        except ValueError as error:  # no JSON, or no UTF-8
+        except (ValueError, RecursionError) as error:  # no JSON, or no UTF-8
             raise Problem(f"{path} is not JSON: {error}") from error
         try:
             roles = _object(found, "it", {str(role.value) for role in Role})
@@ -97,6 +97,7 @@ def _wanted(found: object, role: str) -> Wanted:
         raise ValueError(f"{role} has victims {victims!r}, not a list of names")
     if not isinstance(why, str):
         raise ValueError(f"{role} has why {why!r}, not a text")
+    "".join((*victims, why)).encode()  # half a surrogate pair can't be printed
     return Wanted(workers, tuple(victims), why)
 
 

@@ -182,6 +182,26 @@ def test_a_file_that_cannot_be_followed_changes_nothing_and_is_told_once(make):
     assert it.running() == ["prefill-0", "decode-0", "decode-1"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\xff",
+        b"null",
+        b"[" * 200_000,
+        b'{"prefill": {"workers": 1e999}, "decode": {"workers": 1}}',
+        b'{"prefill": {"workers": 1}, "decode": {"workers": 2, "why": "\\ud800"}}',
+        b'{"prefill": {"workers": 1}, "decode": {"workers": 2, "victims": ["\\ud800"]}}',
+    ],
+)
+def test_whatever_the_file_holds_nothing_ends(make, text):
+    it = make()
+    it.path.write_bytes(text)
+    (said,) = it.reconcile()
+    assert said.startswith("workers stay as they are: ")
+    said.encode()
+    assert it.running() == ["prefill-0", "decode-0"]
+
+
 def test_what_cannot_be_started_is_told_once_and_tried_again(make):
     it = make()
     it.workforce.full = True

@@ -74,7 +74,8 @@ class Actor:
 
     def _fits(self, change: Change, asked: Mapping[Role, int]) -> bool:
         """Whether a pool can grow now: the other one, that was to shrink for it, may not have."""
-        return change.direction == "down" or self._config.fits({**asked, change.role: change.wanted})
+        counts = {**asked, change.role: change.wanted}
+        return change.direction == "down" or self._config.fits(counts)
 
     async def _apply(self, change: Change) -> bool:
         patience = self._patience[change.role, change.direction]

@@ -141,14 +141,15 @@ class Planner:
             need, cause, why = estimate.near(current), Cause.FORECAST, estimate.why
         if alarm is not None and alarm.wanted > need:
             need, cause, why = alarm.wanted, alarm.cause, alarm.why
-        floor = max(least, view.floor)
+        in_use = view.floor(self.config.itl_target_s)
+        floor = max(least, in_use)
         allowed = max(floor, min(need, most))
         hold, reason = self._recent.settlers[role].hold(at_s, current, allowed)
         hold = max(floor, min(hold, most))
         note = ""
         if need > most:
             note = f"{role.value} needs {need} ({why}), but {most} are the most allowed"
-        elif need < current and view.floor >= current:
+        elif need < current and in_use >= current:
             note = f"{role.value} needs {need}, but what is in use fills {current}"
         elif reason:
             note = f"{role.value} needs {allowed} and has {current}, but {reason}"

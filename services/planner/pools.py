@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from baton.naming import WorkerId
 from baton.policy.fleet import Role, Worker
+from baton.policy.sizing import ITL_SHARE
 from services.planner.observation import Observation
 
 MARGIN = 1.1
@@ -44,7 +45,12 @@ class PoolView:
     def sequences_used(self) -> float:
         """Share of the places that sequences have; those of draining workers need one soon."""
         limit = sum(worker.sequence_limit for worker in self.workers)
-        return _share(sum(one.sequences for one in (*self.workers, *self.draining)), limit)
+        return _share(self.sequences, limit)
+
+    @property
+    def sequences(self) -> int:
+        """Sequences on the workers, draining ones too."""
+        return sum(one.sequences for one in (*self.workers, *self.draining))
 
     @property
     def kv_used(self) -> float:
@@ -62,14 +68,16 @@ class PoolView:
         """Whether one of the workers has nothing to compute next."""
         return any(worker.wants_prompts() for worker in self.workers)
 
-    @property
-    def floor(self) -> int:
-        """Workers that hold what is in use, with a margin. One that serves but is not
-        registered may be full."""
+    def floor(self, itl_target_s: float) -> int:
+        """Workers that hold what is in use, with a margin, and go on with it within the target.
+        One that serves but is not registered may be full."""
         if not self.workers:
             return self.replicas
         unknown = max(0, self.ready - len(self.workers))
         used = max(self.sequences_used, self.kv_used)
+        if self.role is Role.DECODE:
+            limit = sum(_sequences_within(worker, itl_target_s) for worker in self.workers)
+            used = max(used, _share(self.sequences, limit))
         # A hair less, so that a sum that is exactly full does not round up.
         holding = math.ceil(MARGIN * used * len(self.workers) - 1e-9) + unknown
         return min(self.replicas, holding)
@@ -82,6 +90,14 @@ class PoolView:
             self.workers, key=lambda one: (_kv(one), one.sequences, one.worker_id)
         )
         return tuple(worker.worker_id for worker in ranked[: max(0, count)])
+
+
+def _sequences_within(worker: Worker, itl_target_s: float) -> int:
+    """Sequences like its own that it would decode within the target, one at least: those that
+    are late already may have none of their own any more."""
+    mean_context = worker.context_tokens / max(1, worker.sequences)
+    most = worker.capacity.sequences
+    return worker.cost.sequences_within(ITL_SHARE * itl_target_s, mean_context, most)
 
 
 def _kv(worker: Worker) -> int:

@@ -15,7 +15,6 @@ from services.planner.decision import Cause, Change, Decision, Sizing
 from services.planner.history import History
 from services.planner.observation import Observation, Pool
 from services.planner.scaler import ScaleConflict, ScaleError
-from services.planner.standing import direction
 
 
 def change(
@@ -74,7 +73,7 @@ class ToldScaler:
     async def apply(self, change: Change) -> None:
         if self.failing:
             raise self.failing.popleft()
-        if error := self.refusing.get((change.role, direction(change))):
+        if error := self.refusing.get((change.role, change.direction)):
             raise error
         if self.now[change.role].replicas != change.current:
             raise ScaleConflict("changed meanwhile")

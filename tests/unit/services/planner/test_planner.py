@@ -105,6 +105,17 @@ def test_kv_in_use_keeps_workers():
     assert any("what is in use" in note for note in fleet.decisions[-1].held_back)
 
 
+def test_streams_in_progress_keep_the_workers_that_hold_their_target():
+    """Though nothing comes any more, and there are places and KV room for all on fewer."""
+    config = replace(CONFIG, itl_target_s=0.02)  # 40 sequences a worker, which has 64 places
+    each = Usage(25, 25_000)
+    fleet = world(config, replicas={Role.PREFILL: 2, Role.DECODE: 4}, running=each)
+    fleet.run(60, 1.0)
+    fleet.run(2000, 0.0)
+    assert fleet.replicas[Role.DECODE] == 3  # 1.1 times 2.5, rounded up
+    assert any("what is in use fills 3" in note for note in fleet.decisions[-1].held_back)
+
+
 def test_missed_first_tokens_add_a_prefill_worker_where_prompts_wait():
     fleet = world(replicas={Role.PREFILL: 4, Role.DECODE: 4})
     fleet.run(300, 10.0)
@@ -307,7 +318,7 @@ def late_pool(seconds, asked, coming):
         it.at_s += 5
         it.totals += times(each, 5 * 20.0)
         pool = Pool(replicas[-1], coming(replicas[-1]))
-        known = workers(Role.PREFILL, pool.ready) + workers(Role.DECODE, 2)
+        known = workers(Role.PREFILL, pool.ready, backlog_s=2.0) + workers(Role.DECODE, 2)
         seen = observed(it.at_s, it.totals, known, pool, waiting=50, queued_s=60.0)
         found = changes([it.planner.decide(seen)], Role.PREFILL)
         replicas.append(found[0].wanted if found else replicas[-1])

@@ -87,10 +87,10 @@ async def test_a_value_is_kept_until_the_next_of_its_name(store):
 async def test_a_sum_that_is_none_is_nothing_and_begins_anew(redis_server, junk):
     fleet = new_id("fleet")
     store = FleetStore(redis_server.url, fleet, timeout_s=10.0)
-    await store.add_demand(ASKED)
+    await store.add_demand(ASKED, Batch("router", 1))
     with redis.Redis.from_url(redis_server.url) as client:
         client.hset(f"{{baton:{fleet}}}:demand", "prompt_tokens", junk)
     assert await store.demand() == replace(ASKED, prompt_tokens=0.0)
-    await store.add_demand(ASKED)
+    await store.add_demand(ASKED, Batch("router", 2))
     assert await store.demand() == replace(ASKED + ASKED, prompt_tokens=ASKED.prompt_tokens)
     await store.close()

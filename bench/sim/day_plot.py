@@ -41,7 +41,7 @@ def plot(path: Path, day: Day, planned: Scaled, peak: Scaled, hours: float) -> N
     for axes in (load, pools, held):
         axes.grid(color=GRID, linewidth=0.6)
         axes.set_axisbelow(True)
-        axes.legend(loc="upper left", frameon=False, ncols=2)
+        axes.legend(loc="lower left" if axes is held else "upper left", frameon=False, ncols=2)
     held.set_xlim(0, 24)
     held.set_xticks(range(0, 25, 3))
     held.set_xlabel(f"hour of the day (simulated in {hours:g} hours)")
@@ -70,6 +70,7 @@ def _load(axes: Axes, day: Day, result: Scaled, hour: float) -> None:
         labels=["long prompts, short answers", "short prompts, long answers"],
         colors=["#9ecae1", "#fdbe85"],
     )
+    axes.set_ylim(0, 1.3 * max(map(sum, zip(*kinds.values(), strict=True))))  # for the legend
     axes.set_ylabel("requests/s")
 
 
@@ -91,7 +92,8 @@ def _held(axes: Axes, day: Day, result: Scaled, hour: float) -> None:
     for label, colour, holds in HELD:
         axes.plot(times, _shares(result.lives, edges, holds), color=colour, label=label)
     axes.axhline(100 * day.config.attainment, color=INK, linestyle=":", linewidth=1)
-    axes.set_ylim(None, 101)
+    low = min(axes.get_ylim()[0], 100 * day.config.attainment)
+    axes.set_ylim(low - 0.3 * (101 - low), 101)
     axes.set_ylabel("targets held, %")
 
 

@@ -42,6 +42,7 @@ class Alarm:
 
     role: Role
     wanted: int
+    """At least what it is now: workers may be on their way already."""
     cause: Cause
     why: str
 
@@ -76,7 +77,7 @@ class Watch:
     def look(
         self, observation: Observation, views: dict[Role, PoolView], meter: Meter
     ) -> tuple[list[Alarm], list[str]]:
-        """Pools that must grow now, and what is amiss that growing would not help."""
+        """Pools that must grow now or must not shrink, and what is amiss but adds nobody now."""
         self.at_s = observation.at_s
         for role, view in views.items():
             if view.ready > self.ready.get(role, view.ready):
@@ -93,18 +94,19 @@ class Watch:
         alarms, notes = [], []
         for sign in filter(None, (self._first_tokens(meter, observation), self._streams(meter))):
             view = views[sign.role]
+            wanted = view.replicas + max(1, math.floor(STEP * view.replicas))
+            if not sign.helps:
+                notes.append(f"{sign.why}, but more {sign.role.value} workers would not help")
+                continue
             if but := self._but(sign, view):
                 notes.append(f"{sign.why}, but {but}")
-            else:
-                wanted = view.replicas + max(1, math.floor(STEP * view.replicas))
-                alarms.append(Alarm(sign.role, wanted, sign.cause, sign.why))
+                wanted = view.replicas
+            alarms.append(Alarm(sign.role, wanted, sign.cause, sign.why))
         return alarms, notes
 
     def _but(self, sign: Sign, view: PoolView) -> str:
-        """Why the pool is not to grow for that; empty: it is."""
+        """Why the pool is not to grow for that yet; empty: it is."""
         name = sign.role.value
-        if not sign.helps:
-            return f"more {name} workers would not help"
         if view.starting and not self._late(view):
             return f"{view.starting} {name} workers are on their way"
         if self.at_s - self.grown_s.get(sign.role, -math.inf) < self.config.period_s:

@@ -325,6 +325,21 @@ def late_pool(seconds, asked, coming):
     return replicas
 
 
+def test_a_pool_whose_requests_are_late_does_not_shrink_while_a_worker_comes():
+    it, found = world(), []
+    for second in range(0, 340, 5):
+        late = second >= 280
+        it.at_s += 5
+        it.totals += times(replace(REQUEST, ttft_held=0.0 if late else 1.0), 5 * 4.0)
+        pool = Pool(4, 3 if late else 4)  # one began anew
+        known = workers(Role.PREFILL, pool.ready, backlog_s=2.0 * late)
+        known += workers(Role.DECODE, 2)
+        queue = {"waiting": 50, "queued_s": 60.0} if late else {}
+        found.append(it.planner.decide(observed(it.at_s, it.totals, known, pool, **queue)))
+    assert any("on their way" in note for note in found[-1].held_back)
+    assert not changes(found, Role.PREFILL)
+
+
 def test_one_worker_that_never_comes_does_not_keep_a_pool_small():
     replicas = late_pool(1200, 3, lambda asked: asked - 1)
     assert replicas[-1] > 6

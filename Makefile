@@ -15,6 +15,8 @@ SOURCES := baton engine kernels services tests bench helm
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Hundreds of processes import the same modules: bytecode is kept, whatever the shell says.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test verify proto proto-check docs fmt lint type imports chromium pytest chart images soak bench clean

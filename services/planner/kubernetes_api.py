@@ -36,7 +36,7 @@ async def connect(kubeconfig: Path | None) -> ApiClient:
         if kubeconfig is None:
             await asyncio.to_thread(config.load_incluster_config, settings)
         else:
-            await config.load_kube_config(  # type: ignore[no-untyped-call]
+            await config.load_kube_config(
                 str(kubeconfig), client_configuration=settings
             )
         return await asyncio.to_thread(ApiClient, settings)

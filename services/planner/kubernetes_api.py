@@ -36,9 +36,7 @@ async def connect(kubeconfig: Path | None) -> ApiClient:
         if kubeconfig is None:
             await asyncio.to_thread(config.load_incluster_config, settings)
         else:
-            await config.load_kube_config(
-                str(kubeconfig), client_configuration=settings
-            )
+            await config.load_kube_config(str(kubeconfig), client_configuration=settings)
         return await asyncio.to_thread(ApiClient, settings)
     except Exception as error:  # the client raises anything for a wrong file
         where = kubeconfig or "this pod's service account"

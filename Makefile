@@ -58,9 +58,9 @@ pytest: $(STAMP) $(NIXL_STAMP) chromium ## Run the tests alone; ARGS='-k name' c
 ifdef ARGS
 	$(BIN)/pytest $(ARGS)
 else
-	@# Side by side what computes; one after the other what starts processes and watches the clock.
+	@# First what computes, then what starts processes and mostly waits.
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile tests/unit tests/kernels tests/parity tests/chart
-	$(BIN)/pytest tests/contract tests/integration tests/faults
+	$(BIN)/pytest -n 2 --dist loadfile tests/contract tests/integration tests/faults
 endif
 
 chart: $(STAMP) ## Lint, render and check the Helm chart and the Dockerfile

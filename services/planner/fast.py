@@ -68,7 +68,6 @@ class Watch:
     kv: deque[float] = field(default_factory=lambda: deque(maxlen=LOOKS))
     stuck: deque[bool] = field(default_factory=lambda: deque(maxlen=LOOKS))
     """Whether requests waited though prompts would have been begun: for room to decode."""
-    ready: dict[Role, int] = field(default_factory=dict)
     grown_s: dict[Role, float] = field(default_factory=dict)
     counts: dict[Role, tuple[float, int, int]] = field(default_factory=dict)
     """Since when each pool has so many replicas, and ready workers."""
@@ -80,11 +79,12 @@ class Watch:
         """Pools that must grow now or must not shrink, and what is amiss but adds nobody now."""
         self.at_s = observation.at_s
         for role, view in views.items():
-            if view.ready > self.ready.get(role, view.ready):
+            since = self.at_s, view.replicas, view.ready
+            before = self.counts.setdefault(role, since)
+            if view.ready > before[2]:
                 self.grown_s[role] = self.at_s
-            self.ready[role] = view.ready
-            if self.counts.get(role, ())[1:] != (view.replicas, view.ready):
-                self.counts[role] = (self.at_s, view.replicas, view.ready)
+            if before[1:] != since[1:]:
+                self.counts[role] = since
         prefill, decode = views[Role.PREFILL], views[Role.DECODE]
         queued_s = observation.queued_s / max(1, len(prefill.workers))
         self.waits.append(queued_s + prefill.backlog_s)

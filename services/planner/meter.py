@@ -63,9 +63,9 @@ class Meter:
             return None
         burst = (recent.requests - SURE * math.sqrt(recent.requests)) / seconds
         seconds, usual = self.window(self._period_s)
+        shape = self._like(usual)
         if usual.requests < ENOUGH:
             seconds, usual = self.longest()
-        shape = self._like(self.window(self._period_s)[1])
         return traffic(shape, max(burst, usual.requests / seconds))
 
     def _like(self, recent: DemandTotals) -> DemandTotals:

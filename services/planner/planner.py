@@ -135,8 +135,8 @@ class Planner:
         need, cause, why = current, Cause.BOUNDS, f"{least} to {most} are allowed"
         lesson = self._recent.lessons[role]
         if estimate is not None:
-            if alarm is not None and alarm.wanted > max(estimate.needed, current):
-                lesson.learn(at_s, alarm.wanted - max(estimate.needed, current))
+            if alarm is not None and (more := alarm.wanted - max(estimate.needed, current)) > 0:
+                lesson.learn(at_s, more)
             estimate = estimate.plus(lesson.extra(at_s))
             need, cause, why = estimate.near(current), Cause.FORECAST, estimate.why
         if alarm is not None and alarm.wanted > need:

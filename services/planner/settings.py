@@ -14,6 +14,7 @@ _NEEDED = {
     "local": ("replicas_file", "state_file"),
 }
 """What each orchestrator is reached by."""
+_PLAIN = PlannerConfig()
 
 
 class PlannerSettings(FleetSettings):
@@ -40,39 +41,59 @@ class PlannerSettings(FleetSettings):
     )
     state_file: Path | None = Field(None, description="local: file that says what there is")
 
-    min_prefill: int = Field(1, ge=1, description="fewest prefill workers")
-    max_prefill: int = Field(8, ge=1, description="most prefill workers")
-    min_decode: int = Field(1, ge=1, description="fewest decode workers")
-    max_decode: int = Field(8, ge=1, description="most decode workers")
-    gpus_per_prefill: int = Field(1, ge=0, description="GPUs of one prefill worker")
-    gpus_per_decode: int = Field(1, ge=0, description="GPUs of one decode worker")
+    min_prefill: int = Field(_PLAIN.min_prefill, ge=1, description="fewest prefill workers")
+    max_prefill: int = Field(_PLAIN.max_prefill, ge=1, description="most prefill workers")
+    min_decode: int = Field(_PLAIN.min_decode, ge=1, description="fewest decode workers")
+    max_decode: int = Field(_PLAIN.max_decode, ge=1, description="most decode workers")
+    gpus_per_prefill: int = Field(
+        _PLAIN.gpus_per_prefill, ge=0, description="GPUs of one prefill worker"
+    )
+    gpus_per_decode: int = Field(
+        _PLAIN.gpus_per_decode, ge=0, description="GPUs of one decode worker"
+    )
     gpu_budget: int = Field(
-        0, ge=0, description="GPUs of both pools together; 0: as many as the bounds allow"
+        _PLAIN.gpu_budget,
+        ge=0,
+        description="GPUs of both pools together; 0: as many as the bounds allow",
     )
     ttft_target_s: float = Field(
-        2.0, gt=0, description="time to first token that the pools are sized for"
+        _PLAIN.ttft_target_s, gt=0, description="time to first token that the pools are sized for"
     )
     itl_target_s: float = Field(
-        0.2, gt=0, description="inter-token latency that the pools are sized for"
+        _PLAIN.itl_target_s, gt=0, description="inter-token latency that the pools are sized for"
     )
     attainment: float = Field(
-        0.95, ge=0.5, lt=1, description="share of the requests that is to hold its targets"
+        _PLAIN.attainment,
+        ge=0.5,
+        lt=1,
+        description="share of the requests that is to hold its targets",
     )
     headroom: float = Field(
-        1.2, ge=1, description="by how much more load than foreseen the pools are to be enough for"
+        _PLAIN.headroom,
+        ge=1,
+        description="by how much more load than foreseen the pools are to be enough for",
     )
-    react_s: float = Field(5.0, gt=0, description="between looks at queues and missed targets")
-    period_s: float = Field(60.0, gt=0, description="between two sizings from the load")
-    bucket_s: float = Field(300.0, gt=0, description="length of the pieces that load is kept in")
-    season_s: float = Field(86400.0, gt=0, description="what the load repeats after")
+    react_s: float = Field(
+        _PLAIN.react_s, gt=0, description="between looks at queues and missed targets"
+    )
+    period_s: float = Field(_PLAIN.period_s, gt=0, description="between two sizings from the load")
+    bucket_s: float = Field(
+        _PLAIN.bucket_s, gt=0, description="length of the pieces that load is kept in"
+    )
+    season_s: float = Field(_PLAIN.season_s, gt=0, description="what the load repeats after")
     cold_start_s: float = Field(
-        120.0, ge=0, description="from asking for a worker until it serves, until one was measured"
+        _PLAIN.cold_start_s,
+        ge=0,
+        description="from asking for a worker until it serves, until one was measured",
     )
     scale_down_after_s: float = Field(
-        300.0, ge=0, description="how long fewer workers must be enough before one is stopped"
+        _PLAIN.scale_down_after_s,
+        ge=0,
+        description="how long fewer workers must be enough before one is stopped",
     )
     forecast: bool = Field(
-        True, description="size for the load that is foreseen, not for the present one alone"
+        _PLAIN.forecast,
+        description="size for the load that is foreseen, not for the present one alone",
     )
 
     @model_validator(mode="after")

@@ -129,6 +129,7 @@ async def test_an_expired_claim_vanishes_and_a_renewed_one_stays(store):
     await store.heartbeat(worker(), 0.5)
     await store.claim(claim("lost"), [plan(candidate(worker(), 0.5))], 1.0)
     await store.claim(claim("kept"), [plan(worker())], 1.0)
+    assert (await store.snapshot()).claims == 2
     async with asyncio.timeout(30):
         while await pending(store) != Usage(1, 10):
             await store.renew([("w", claim("kept"))], LEASE_S)

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO
@@ -50,6 +51,20 @@ def start(
     if not _can_fork(command):
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     return _server(command[3]).fork(command[4:], log, death_signal)
+
+
+def serve(
+    module: str, ready: Path, flags: Sequence[str]
+) -> "tuple[Forked | subprocess.Popen[bytes], str]":
+    """A service that serves already, and the address that it wrote into its ready file."""
+    ready.unlink(missing_ok=True)
+    process = start([*_PREFIX, module, "--ready-file", str(ready), *flags])
+    deadline = time.monotonic() + _START_S / 2
+    while not ready.exists():
+        assert process.poll() is None, f"{module} ended at its start"
+        assert time.monotonic() < deadline, f"{module} does not start"
+        time.sleep(0.02)
+    return process, ready.read_text()
 
 
 def _server(module: str) -> "_Server":

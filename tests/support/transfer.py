@@ -11,9 +11,7 @@ import mmap
 import os
 import shutil
 import signal
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -311,17 +309,8 @@ class TransferProcess:
         address: str = "127.0.0.1:0",
         flags: Sequence[str] = (),
     ) -> None:
-        ready.unlink(missing_ok=True)
-        command = [sys.executable, "-P", "-m", "services.transfer"]
-        command += ["--address", address, "--ready-file", str(ready)]
-        command += ["--segment-dir", str(directory), "--sweep-period-s", "0.05", *flags]
-        self.process = forked.start(command)
-        deadline = time.monotonic() + 30
-        while not ready.exists():
-            assert self.process.poll() is None, "the transfer service ended at its start"
-            assert time.monotonic() < deadline, "the transfer service does not start"
-            time.sleep(0.02)
-        self.address = ready.read_text()
+        told = ["--address", address, "--segment-dir", str(directory), "--sweep-period-s", "0.05"]
+        self.process, self.address = forked.serve("services.transfer", ready, [*told, *flags])
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)

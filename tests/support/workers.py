@@ -7,7 +7,6 @@ import itertools
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -58,14 +57,8 @@ class TransferProcess:
 
     def start(self) -> None:
         ready = self._directory / f"ready-{next(_numbers)}"
-        flags = ["--address", self.address, "--ready-file", str(ready)]
-        self.process = forked.start([sys.executable, "-P", "-m", "services.transfer", *flags])
-        deadline = time.monotonic() + 30
-        while not ready.exists():
-            assert self.process.poll() is None, "the transfer service did not start"
-            assert time.monotonic() < deadline, "the transfer service is not ready"
-            time.sleep(0.02)
-        self.address = ready.read_text()
+        flags = ["--address", self.address]
+        self.process, self.address = forked.serve("services.transfer", ready, flags)
 
     def signal(self, number: int) -> None:
         os.kill(self.process.pid, number)

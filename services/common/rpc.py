@@ -46,7 +46,8 @@ _SERVER_OPTIONS = [*_OPTIONS, ("grpc.so_reuseport", 0)]
 _CHANNEL_OPTIONS = [
     *_OPTIONS,
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # In fact a connection's whole time to come about, which on a busy machine is long.
+    ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),

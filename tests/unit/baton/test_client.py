@@ -14,6 +14,7 @@ from baton.addresses import to_target
 from baton.client import AsyncClient, Client, Message, ResumeFrom
 from baton.v1 import inference_pb2, sampling_pb2
 from tests.support.fake_router import FakeRouter, accepted, completed, delta, ended, two_tokens
+from tests.support.proxy import Proxy
 
 SOON = 5.0
 
@@ -49,6 +50,17 @@ def test_events_in_order_and_typed():
         seed=9,
     )
     assert len(seen) == 3
+
+
+def test_a_busy_router_has_time_to_take_a_connection():
+    with FakeRouter() as router:
+        proxy = Proxy(router.address)
+        proxy.start()
+        try:
+            with proxy.delayed(0.4), Client(proxy.address) as client:
+                assert client.complete("hi", timeout=20).text == "Hello sea"
+        finally:
+            proxy.close()
 
 
 def test_the_word_that_it_was_let_in_is_no_event():

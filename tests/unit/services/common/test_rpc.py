@@ -9,6 +9,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 )
 
 from baton import errors
+from baton.local.plan import free_port
 from baton.v1 import inference_pb2, transfer_pb2, transfer_pb2_grpc
 from services.common import rpc
 from services.common.telemetry.health import LIVE, SILENCE_S, Health
@@ -145,6 +146,45 @@ async def test_a_peer_that_vanished_without_a_word_is_noticed():
             assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
     finally:
         proxy.close()
+        await running.stop(0)
+
+
+async def test_a_busy_peer_has_time_to_take_a_connection(server):
+    """Nobody there is an answer at once all the same."""
+    proxy = Proxy(server.address)
+    proxy.start()
+    try:
+        with proxy.delayed(0.4):
+            async with rpc.channel(proxy.address) as channel:
+                stub = transfer_pb2_grpc.TransferServiceStub(channel)
+                answer = await stub.Lookup(transfer_pb2.LookupRequest(names=[b"a"]), timeout=10)
+        assert list(answer.held) == [True]
+    finally:
+        proxy.close()
+    async with rpc.channel(proxy.address) as channel:
+        stub = transfer_pb2_grpc.TransferServiceStub(channel)
+        async with asyncio.timeout(1.0):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await stub.Lookup(transfer_pb2.LookupRequest(), timeout=10)
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_who_comes_back_is_found_soon():
+    """However often it was not there."""
+    address = f"127.0.0.1:{free_port()}"
+    async with rpc.channel(address) as channel:
+        stub = transfer_pb2_grpc.TransferServiceStub(channel)
+        for _ in range(4):
+            with pytest.raises(grpc.aio.AioRpcError):
+                await stub.Lookup(transfer_pb2.LookupRequest(), timeout=10)
+            await asyncio.sleep(0.3)
+        running = await rpc.serve(
+            address,
+            [lambda s: transfer_pb2_grpc.add_TransferServiceServicer_to_server(Echo(), s)],
+            [],
+        )
+        async with asyncio.timeout(3.0):
+            await stub.Lookup(transfer_pb2.LookupRequest(), timeout=10, wait_for_ready=True)
         await running.stop(0)
 
 

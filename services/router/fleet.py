@@ -100,6 +100,11 @@ class FleetView:
         return self._snapshot is not None and self._snapshot.settled
 
     @property
+    def informed(self) -> bool:
+        """Whether it knows of a worker, or that there is none."""
+        return self.settled or self._limits is not None
+
+    @property
     def roster(self) -> Roster:
         """Workers in rotation, failing ones too, with what was claimed on them since."""
         return self._roster

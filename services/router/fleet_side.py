@@ -39,15 +39,16 @@ class FleetSide:
     watch: CacheWatch
 
     async def start(self, redis_wait_s: float) -> None:
-        """Begins to follow it; returns once Redis was seen, or after `redis_wait_s`: workers may
-        register later."""
+        """Begins to follow it; returns once it knows a worker or that there is none, or after
+        `redis_wait_s`: a router that begins beside a Redis that lost everything would refuse
+        what the workers, who are there, could do."""
         self.leases.start()
         await self.view.start()
         await self.dispatcher.start()
         await self.watch.start()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(redis_wait_s):
-                while self.view.snapshot is None:
+                while not self.view.informed:
                     await asyncio.sleep(_POLL_S)
                     await self.view.refresh()
 

@@ -105,7 +105,10 @@ class RouterSettings(FleetSettings):
         "was decided, predicted and measured; no tokens and no text. The simulator replays it",
     )
     redis_wait_s: float = Field(
-        5.0, ge=0, description="longest time to wait for Redis before serving without it"
+        5.0,
+        ge=0,
+        description="longest time to wait for what Redis knows of the fleet, before serving "
+        "without",
     )
     grace_s: float = Field(
         600.0, ge=0, description="longest time to finish running requests after SIGTERM"

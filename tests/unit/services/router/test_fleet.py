@@ -110,6 +110,23 @@ async def test_workers_stay_known_while_redis_is_away():
         assert not view.redis_available
 
 
+async def test_it_is_informed_once_it_knows_a_worker_or_that_there_is_none():
+    store = FakeStore()
+    store.available = False
+    async with viewing(store) as view:
+        assert not view.informed, "nobody told it anything"
+        store.available = True
+        store.tell(settled=False)
+        await view.refresh()
+        assert not view.informed, "whoever is there may not have said so yet"
+        store.tell(worker("a"), settled=False)
+        await view.refresh()
+        assert view.informed
+    store.tell(settled=True)
+    async with viewing(store) as view:
+        assert view.informed
+
+
 async def test_a_missing_worker_is_believed_only_once_redis_has_settled():
     store = FakeStore(worker("a"), worker("b"))
     async with viewing(store) as view:

@@ -30,7 +30,9 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Baton needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	@# What is never imported need not be compiled: most of it.
+	@# The pip that Python brings may be slow to resolve. What is never imported need not be
+	@# compiled: most of it.
+	$(BIN)/pip install --quiet --no-compile -c constraints.txt --upgrade pip
 	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[serve,planner,demo,dev]'
 	@touch $@
 

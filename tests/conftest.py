@@ -1,8 +1,16 @@
 """For all tests."""
 
+import gc
 import signal
 
 import pytest
+
+
+def pytest_collection_finish() -> None:
+    """What is there for good (modules, thousands of tests) is not looked through for garbage
+    again and again: about a twentieth of the time of all tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -76,20 +76,20 @@ async def status_of(process: TransferProcess) -> Status:
         return await stub(channel).GetTransferStatus(request, timeout=5, wait_for_ready=True)
 
 
-TRANSPORTS = params(["grpc", "nixl", "auto-nixl"])
+TRANSPORTS = params(["grpc", "nixl"])
 
 
 @pytest.fixture(params=TRANSPORTS)
 async def patient_hosts(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[TwoHosts]:
     """They never give each other up."""
-    hosts = TwoHosts(request.param.partition("-")[0], tmp_path, 60.0)
+    hosts = TwoHosts(request.param, tmp_path, 60.0)
     yield hosts
     await hosts.close()
 
 
 @pytest.fixture(params=TRANSPORTS)
 async def hosts(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[TwoHosts]:
-    hosts = TwoHosts(request.param.partition("-")[0], tmp_path)
+    hosts = TwoHosts(request.param, tmp_path)
     yield hosts
     await hosts.close()
 

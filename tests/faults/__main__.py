@@ -18,7 +18,7 @@ from tests.faults.checks import Oracle
 from tests.faults.memory import grown_over
 from tests.faults.runner import Runner, ScheduleFailed, fault_cluster
 from tests.faults.schedules import Schedule
-from tests.support.models import tiny_gemma3
+from tests.support.models import served_gemma3
 from tests.support.reference import Reference
 
 
@@ -63,7 +63,7 @@ class Soak:
         self._seeds = seeds
         self._keep_going = keep_going
         self._requests = requests
-        self._model = tiny_gemma3(directory / "model", tied=False)
+        self._model = served_gemma3(directory / "model")
         self._oracle = Oracle(Reference(self._model), TextModel.load(self._model))
         self._failed: list[int] = []
 

@@ -120,7 +120,7 @@ ITEMS: dict[int, tuple[str, ...]] = {
         f"{ROUTERS}::test_clients_of_a_killed_router_go_on_at_the_other",
         f"{ROUTERS}::test_a_stream_that_was_cut_off_needs_only_what_it_was_told",
     ),
-    27: ("faults/test_memory.py::test_memory_is_flat_over_thousands_of_requests",),
+    27: ("faults/test_memory.py::test_memory_is_flat_over_many_requests",),
     28: ("faults/test_capacity.py::test_twice_the_load_keeps_goodput_and_refuses_the_rest_early",),
     29: (
         "faults/test_capacity.py"

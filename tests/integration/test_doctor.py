@@ -54,7 +54,7 @@ def codes(diagnosis):
     return [finding.code for finding in diagnosis.findings if finding.code not in own]
 
 
-async def examined(cluster, load, seconds, named=(), looks=4):
+async def examined(cluster, load, seconds, named=(), looks=20):
     """The diagnosis of some seconds of a load: coroutines for each client. A state takes a while
     to set in: looks again until what is `named` comes first."""
     async with AsyncClient(cluster.address) as client:

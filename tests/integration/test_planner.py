@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="`baton up` reads /proc"),
 ]
 
-SOON = 60.0
+SOON = 100.0
 CONTEXT_TOKENS = 16384
 """Streams that are to be running when their worker stops are long."""
 SHORT = 2

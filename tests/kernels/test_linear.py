@@ -41,10 +41,10 @@ def test_products(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_memory_does_not_grow_with_every_new_row_count(dtype: torch.dtype) -> None:
-    """oneDNN keeps code for each row count that it meets: 300 to 450 MiB for these 500."""
+    """oneDNN keeps code for each row count that it meets, most of a MiB each."""
     multiply = CPU.pack_linear(torch.randn(640, 512).to(dtype), None)
-    multiply(torch.randn(512, 512).to(dtype))
+    multiply(torch.randn(160, 512).to(dtype))
     before = psutil.Process().memory_info().rss
-    for rows in range(1, 500):
+    for rows in range(1, 160):
         multiply(torch.randn(rows, 512).to(dtype))
-    assert psutil.Process().memory_info().rss - before < 100 * 2**20
+    assert psutil.Process().memory_info().rss - before < 40 * 2**20

@@ -1,7 +1,5 @@
 """One copy of a table serves products and rows."""
 
-import gc
-
 import pytest
 import torch
 
@@ -31,7 +29,6 @@ def test_products_and_rows(
     expected = table.clone()
     product, rows = pack(table)
     del table
-    gc.collect()
     for count in (0, 1, 40):
         ids = torch.randint(0, shape[0], (count,))
         found = rows(ids)

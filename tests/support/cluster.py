@@ -59,7 +59,7 @@ class Cluster:
         kv_bytes: int = 64 * MEBIBYTE,
         segment_bytes: int = 64 * MEBIBYTE,
         block_size: int = 16,
-        grace: float = 2.0,
+        grace: float = 10.0,
         proxied: Sequence[str] = (),
         service_flags: Sequence[str] = (),
         disaggregation: str = "always",
@@ -317,9 +317,10 @@ class Cluster:
             assert started < deadline, f"not idle after {timeout} s: {held}"
             time.sleep(0.02)
 
-    def assert_clean(self, timeout: float = 2.0) -> None:
+    def assert_clean(self, timeout: float = 5.0) -> None:
         """All processes live, nothing is held anywhere, and every structure is sound."""
         self.supervisor.check()
+        self.wait_ready(self._start_timeout)  # who was held still may have to be found again
         self.wait_idle(timeout)
         for fleet in self.fleets(check_integrity=True):
             broken = [f"{one.record.worker_id}: {one.error}" for one in fleet.workers if one.error]

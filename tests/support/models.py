@@ -167,6 +167,14 @@ def tiny_gemma3(directory: Path, *, shards: bool = False, **settings: Any) -> Pa
     return save_model(gemma3_model(**settings), directory, shards=shards)
 
 
+def served_gemma3(directory: Path) -> Path:
+    """Saves a Gemma 3 for tests of services: three layers, the second of which attends to
+    everything, so that steps are quick and there are two KV groups; returns its directory."""
+    kinds = ["sliding_attention", "full_attention", "sliding_attention"]
+    # Untied: a random tied model repeats its last token, whatever its KV holds.
+    return tiny_gemma3(directory, tied=False, num_hidden_layers=3, layer_types=kinds)
+
+
 def tiny_llama_gguf(directory: Path, *, kind: str = "F32", **settings: Any) -> Path:
     """Writes the weights of `tiny_llama` as `directory`/model.gguf; returns the file.
 

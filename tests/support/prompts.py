@@ -32,7 +32,7 @@ PROMPTS = [
     _LICENSE[1_500:1_800],
     _LICENSE[2_000:2_400],
     _STORY + _LICENSE[4_000:4_600],
-    _LICENSE[:7_800],
+    _LICENSE[:4_200],
 ]
 
 

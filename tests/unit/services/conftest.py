@@ -12,7 +12,7 @@ import pytest
 from baton.naming import new_id
 from baton.policy.fleet import Role
 from services.common.fleet.store import FleetStore
-from tests.support.models import tiny_gemma3
+from tests.support.models import served_gemma3
 from tests.support.redis import RedisServer
 from tests.support.workers import (
     LocalWorker,
@@ -53,7 +53,7 @@ async def store(redis_server: RedisServer) -> AsyncIterator[FleetStore]:
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory):
     """A random Gemma 3 with a sliding window of a few blocks. Untied, lest it repeat its input."""
-    return tiny_gemma3(tmp_path_factory.mktemp("model"), tied=False)
+    return served_gemma3(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="session")

@@ -125,7 +125,7 @@ async def test_sigterm_moves_running_streams_and_the_process_stays_until_they_ar
         "decode", tmp_path, redis, transfer_process, tiny_model,
         **{"max-sequences": 8, "max-step-tokens": 16, "block-size": BLOCK},
     )  # fmt: skip
-    prompts = [prompt_of(20 + n, n) for n in range(8)]
+    prompts = [prompt_of(20 + n, n) for n in range(4)]
     try:
         worker = await _until(lambda: _worker(store))
         async with rpc.channel(worker.address) as channel:

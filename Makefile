@@ -11,6 +11,8 @@ IMAGE ?= baton
 VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 IMAGE_ARGS = --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) \
              $(if $(TORCH_INDEX),--build-arg TORCH_INDEX=$(TORCH_INDEX))
+# A file's tests share what they start. Not those with the most tests first: single tests are longest.
+IN_PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 SOURCES := baton engine kernels services tests bench helm
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -61,8 +63,8 @@ ifdef ARGS
 	$(BIN)/pytest $(ARGS)
 else
 	@# First what computes, then what starts processes and mostly waits.
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile tests/unit tests/kernels tests/parity tests/chart
-	$(BIN)/pytest -n 2 --dist loadfile tests/contract tests/integration tests/faults
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(IN_PARALLEL) tests/unit tests/kernels tests/parity tests/chart
+	$(BIN)/pytest $(IN_PARALLEL) tests/integration tests/faults tests/contract
 endif
 
 chart: $(STAMP) ## Lint, render and check the Helm chart and the Dockerfile

@@ -89,14 +89,15 @@ async def test_twice_the_load_keeps_goodput_and_refuses_the_rest_early(strict):
         stub = inference_pb2_grpc.InferenceServiceStub(channel)
         await capacity(stub, 1.0)
         for _ in range(3):  # what a busy machine can do changes from second to second
-            good, peak = await overloaded(stub, strict)
-            if good > 0.6 * peak:
+            peak, good, refused_after = await overloaded(stub, strict)
+            if good > 0.6 * peak and refused_after < 0.6:  # 0.9 on a quiet machine
                 return
-    pytest.fail(f"peak {peak:.0f}/s, good {good:.0f}/s")  # 0.9 of it on a quiet machine
+    pytest.fail(f"peak {peak:.0f}/s, good {good:.0f}/s, refused after {refused_after:.2f} s")
 
 
 async def overloaded(stub, cluster):
-    """Requests a second that were good when twice as many came as it can serve, and those."""
+    """How many requests a second it serves, how many were good when twice as many came, and
+    after how many seconds it refused others."""
     waiting = []
 
     async def watch():
@@ -113,9 +114,9 @@ async def overloaded(stub, cluster):
     told = f"peak {peak:.0f}/s, {len(refused)} of {len(answers)} refused"
     assert refused, told
     assert all(answer.retry_after and answer.retry_after > 0 for answer in refused), told
-    assert statistics.median(answer.refused_after for answer in refused) < 0.6, told
     assert max(waiting) < 3 * peak * TARGET_SECONDS, f"{told}, waiting: {waiting}"
-    return sum(answer.good for answer in answers) / seconds, peak
+    refused_after = statistics.median(answer.refused_after for answer in refused)
+    return peak, sum(answer.good for answer in answers) / seconds, refused_after
 
 
 async def gaps(client, stream_tokens):

@@ -41,7 +41,7 @@ async def complete(cluster, prompt, **options):
 
 
 def expected(reference, prompt, n, **options):
-    return [tuple(reference.generate(prompt, choice=i, **options)) for i in range(n)]
+    return [tuple(tokens) for tokens in reference.generate_choices(prompt, n, **options)]
 
 
 async def test_four_choices_of_one_seed_differ_and_each_is_the_engines(either, reference):

@@ -12,7 +12,7 @@ _TOGETHER = 12
 
 
 class Reference:
-    """Runs one request at a time, in one uninterrupted engine."""
+    """Runs requests in one uninterrupted engine."""
 
     def __init__(self, model: Path, dtype: torch.dtype = torch.float32, **config) -> None:
         self.engine = Engine.load(model, EngineConfig(dtype=dtype, threads=1, **config))
@@ -20,13 +20,24 @@ class Reference:
 
     def generate(self, prompt, *, choice: int = 0, **sampling) -> list[int]:
         """The tokens that follow `prompt` in a choice, an end token included."""
-        request_id = f"reference-{next(self._ids)}"
+        [tokens] = self._choices(prompt, [choice], sampling)
+        return tokens
+
+    def generate_choices(self, prompt, n: int, **sampling) -> list[list[int]]:
+        """The tokens of each of `n` choices, which go together."""
+        return self._choices(prompt, range(n), sampling)
+
+    def _choices(self, prompt, choices: Iterable[int], sampling) -> list[list[int]]:
         stops = frozenset(sampling.pop("stop_token_ids", ()))
         parameters = SamplingParams(**({"temperature": 0.0} | sampling), stop_token_ids=stops)
-        salt = request_id.encode()  # so that nothing is ever found in the cache
-        request = Request(request_id, tuple(prompt), parameters, choice=choice, salt=salt)
-        [tokens] = run_together(self.engine, [request])
-        return tokens
+        requests = []
+        for choice in choices:
+            request_id = f"reference-{next(self._ids)}"
+            salt = request_id.encode()  # so that nothing is ever found in the cache
+            requests.append(
+                Request(request_id, tuple(prompt), parameters, choice=choice, salt=salt)
+            )
+        return run_together(self.engine, requests)
 
     def generate_all(self, work: Iterable[tuple[Sequence[int], int]]) -> list[list[int]]:
         """What follows each (prompt, number of tokens), greedily, end tokens or not.

@@ -41,31 +41,29 @@ def computed(cluster, name):
 
 
 async def test_resumed_from_the_blobs_that_survive(pairs, oracle):
-    for temperature in (0.0, 0.9):
-        plan = fresh(f"resumed {temperature}", PROMPT_TOKENS, 300, temperature=temperature)
-        work = Work.of([plan], oracle)
-        before = [counted(pairs, f"{way}_sequences") for way in ("resumed", "recomputed")]
-        prompts = {name: computed(pairs, name) for name in DECODE}
-        outcome, busy = await interrupted(pairs, plan, ())
-        assert oracle.problems(outcome, work.expected[0], strict=True) == []
-        after = [counted(pairs, f"{way}_sequences") for way in ("resumed", "recomputed")]
-        assert after == [before[0] + 1, before[1]]
-        (other,) = set(DECODE) - {busy}
-        assert computed(pairs, other) - prompts[other] < PROMPT_TOKENS, "the prompt was recomputed"
-        assert outcome.completed.timings.decode_attempts == 2
-        await ready(pairs)
+    plan = fresh("resumed", PROMPT_TOKENS, 300, temperature=0.9)
+    work = Work.of([plan], oracle)
+    before = [counted(pairs, f"{way}_sequences") for way in ("resumed", "recomputed")]
+    prompts = {name: computed(pairs, name) for name in DECODE}
+    outcome, busy = await interrupted(pairs, plan, ())
+    assert oracle.problems(outcome, work.expected[0], strict=True) == []
+    after = [counted(pairs, f"{way}_sequences") for way in ("resumed", "recomputed")]
+    assert after == [before[0] + 1, before[1]]
+    (other,) = set(DECODE) - {busy}
+    assert computed(pairs, other) - prompts[other] < PROMPT_TOKENS, "the prompt was recomputed"
+    assert outcome.completed.timings.decode_attempts == 2
+    await ready(pairs)
 
 
 async def test_computed_again_when_the_blobs_are_gone_too(pairs, oracle):
-    for temperature in (0.0, 0.9):
-        plan = fresh(f"recomputed {temperature}", PROMPT_TOKENS, 300, temperature=temperature)
-        work = Work.of([plan], oracle)
-        before = [counted(pairs, f"{way}_sequences") for way in ("resumed", "recomputed")]
-        outcome, _ = await interrupted(pairs, plan, ("transfer",))
-        assert oracle.problems(outcome, work.expected[0], strict=True) == []
-        after = [counted(pairs, f"{way}_sequences") for way in ("resumed", "recomputed")]
-        assert after == [before[0], before[1] + 1]
-        await ready(pairs)
+    plan = fresh("recomputed", PROMPT_TOKENS, 300, temperature=0.0)
+    work = Work.of([plan], oracle)
+    before = [counted(pairs, f"{way}_sequences") for way in ("resumed", "recomputed")]
+    outcome, _ = await interrupted(pairs, plan, ("transfer",))
+    assert oracle.problems(outcome, work.expected[0], strict=True) == []
+    after = [counted(pairs, f"{way}_sequences") for way in ("resumed", "recomputed")]
+    assert after == [before[0], before[1] + 1]
+    await ready(pairs)
 
 
 async def test_every_choice_of_a_request_goes_on(pairs, oracle):

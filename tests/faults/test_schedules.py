@@ -13,7 +13,7 @@ from tests.faults.runner import Memory
 from tests.faults.schedules import Kind, Phase, Schedule
 from tests.faults.workload import RequestPlan
 
-SEEDS = range(16)
+SEEDS = range(12)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -11,7 +11,7 @@ IMAGE ?= baton
 VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 IMAGE_ARGS = --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) \
              $(if $(TORCH_INDEX),--build-arg TORCH_INDEX=$(TORCH_INDEX))
-# A file's tests share what they start. Not those with the most tests first: single tests are longest.
+# A file's tests share what they start. In their order: files of one test may be the longest.
 IN_PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 SOURCES := baton engine kernels services tests bench helm
 
@@ -62,7 +62,7 @@ pytest: $(STAMP) $(NIXL_STAMP) chromium ## Run the tests alone; ARGS='-k name' c
 ifdef ARGS
 	$(BIN)/pytest $(ARGS)
 else
-	@# First what computes, then what starts processes and mostly waits.
+	@# First what computes, then what starts processes.
 	OMP_NUM_THREADS=1 $(BIN)/pytest $(IN_PARALLEL) tests/unit tests/kernels tests/parity tests/chart
 	$(BIN)/pytest $(IN_PARALLEL) tests/integration tests/faults tests/contract
 endif

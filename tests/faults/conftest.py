@@ -73,5 +73,4 @@ def single(shared_single):
 
 def _settle(cluster):
     mend(cluster)  # a test that failed half-way must not fail the next one
-    cluster.wait_ready(60.0)
     cluster.assert_clean(CLEAN_SECONDS)
